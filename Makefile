@@ -1,0 +1,32 @@
+# make setup | demo | test | lint | bench        VENV=path uses another environment (one takes 6.5 GB)
+VENV ?= .venv
+PYTHON ?= python3
+BIN := $(VENV)/bin
+# One torch thread a process: with more, small models wait for each other on shared cores.
+export OMP_NUM_THREADS ?= 1
+export PATH := $(abspath $(BIN)):$(PATH)
+
+.PHONY: setup demo test lint bench
+.DELETE_ON_ERROR:
+
+setup: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test]'
+	touch $@
+
+demo: setup  ## data, labels, pairs, training, evaluation, on drawings: under five minutes
+	$(BIN)/python -m eval.demo
+
+test: setup
+	$(BIN)/python -m pytest
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: setup  ## the measurements behind the numbers in the README
+	$(BIN)/python benchmarks/sft_step.py

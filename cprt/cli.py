@@ -1,0 +1,45 @@
+"""``cprt COMMAND``: finds the stage that does the work and hands the arguments on. Only that stage is imported."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+from cprt import __version__
+from cprt.config import run
+from cprt.errors import InputError
+
+# In pipeline order: name, module, what it does.
+COMMANDS = (
+    ("demo-data", "data_prep.demo_data", "draw a small photo collection with labels, in the layout of the real one"),
+    ("labels", "data_prep.labels", "read CPRT labels, recompute level and score, write labels.jsonl"),
+    ("pairs", "data_prep.pairs", "turn labels into instruction-response pairs for fine-tuning"),
+    ("eval", "eval.run", "ask a model about every photo, write predictions and metrics"),
+    ("metrics", "eval.metrics", "compare a predictions file with a labels file"),
+)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    name, *rest = sys.argv[1:] or ["--help"]
+    modules = {command: module for command, module, _ in COMMANDS}
+    if name in modules:
+        run(lambda: import_module(modules[name]).main(rest), f"cprt {name}")
+    run(lambda: _top_level(name), "cprt")
+
+
+def _top_level(name: str) -> None:
+    if name in ("-h", "--help"):
+        print("usage: cprt COMMAND [--config YAML] [--option VALUE ...]\n\ncommands, in pipeline order:")
+        for command, _, summary in COMMANDS:
+            print(f"  {command:<10} {summary}")
+        print("\nTraining stands between pairs and eval: accelerate launch train/sft.py --config configs/sft/NAME.yaml")
+        print("`cprt COMMAND --help` lists the options of a command.")
+    elif name == "--version":
+        print(f"cprt {__version__}")
+    else:
+        raise InputError(f"no command {name!r} (see cprt --help)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,211 @@
+"""Command-line options and YAML files -> checked dataclasses. One parser for every command.
+
+TRL's ``TrlParser`` does the work. This wrapper turns whatever can be wrong with it into one line that names the file,
+line and field, and checks the types of YAML values, which TrlParser takes over unseen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import difflib
+import enum
+import errno
+import os
+import sys
+import types
+import typing
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import yaml
+
+from cprt.errors import InputError
+
+
+def parse(
+    dataclass_types: type | Sequence[type],
+    argv: Sequence[str] | None = None,
+    *,
+    prog: str | None = None,
+    description: str | None = None,
+) -> tuple[Any, ...]:
+    """Instances of ``dataclass_types`` from ``argv`` and the YAML named by its ``--config``; options win over the YAML.
+
+    Raises InputError for anything that cannot be used. A ``__post_init__`` raises ValueError for cross-field rules.
+    """
+    from trl import TrlParser  # half a second: only when a command really runs
+
+    class Parser(TrlParser):
+        def error(self, message: str) -> NoReturn:  # argparse would print the whole usage first
+            raise InputError(f"{message} (see --help)")
+
+    kinds: list[Any] = [dataclass_types] if isinstance(dataclass_types, type) else list(dataclass_types)
+    argv = list(sys.argv[1:] if argv is None else argv)
+    parser = Parser(kinds, prog=prog, description=description, allow_abbrev=False,
+                    formatter_class=argparse.ArgumentDefaultsHelpFormatter)  # fmt: skip
+    parser.add_argument("--config", metavar="YAML", help="values for any of the options; options given here win")
+    config, argv = _take_config(argv)
+    if config is not None:
+        values = _read_yaml(config)
+        _check(values, kinds, config)
+        parser.set_defaults_with_config(**{key: value for key, (value, _) in values.items()})
+    if "-h" in argv or "--help" in argv:
+        parser.print_help()
+        raise SystemExit(0)
+    try:
+        *parsed, _, unknown = parser.parse_args_into_dataclasses(
+            args=argv, look_for_args_file=False, return_remaining_strings=True
+        )
+    except InputError:
+        raise
+    except (ValueError, TypeError) as error:  # a __post_init__ that refuses the combination
+        where = f"{config}: " if config else ""
+        raise InputError(where + " ".join(str(error).split())) from error
+    if unknown:
+        near = difflib.get_close_matches(unknown[0].lstrip("-"), _options(kinds), n=1)
+        raise InputError(f"unknown argument {unknown[0]}" + (f" (did you mean --{near[0]}?)" if near else ""))
+    return tuple(parsed)
+
+
+def run(main: Callable[[], None], name: str) -> NoReturn:
+    """Run a command and exit: 0 done, 2 bad input (one line on stderr), 130 interrupted, 1 a fault of ours."""
+    try:
+        main()
+    except InputError as error:
+        _exit(f"{name}: error: {error}", 2)
+    except KeyboardInterrupt:
+        _exit(f"{name}: interrupted; finished work is kept, run the same command again to go on", 130)
+    except BrokenPipeError:  # the reader of our output is gone, as in `cprt --help | head -1`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.EROFS,
+                               errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP):  # fmt: skip
+            raise
+        _exit(f"{name}: error: {error.filename or 'output'}: {error.strerror}", 2)
+    sys.exit(0)
+
+
+def _exit(line: str, status: int) -> NoReturn:
+    print(line, file=sys.stderr)
+    sys.exit(status)
+
+
+def _take_config(argv: list[str]) -> tuple[str | None, list[str]]:
+    """The value of --config (both spellings) and the other arguments."""
+    rest, found = [], []
+    words = iter(argv)
+    for word in words:
+        if word == "--config":
+            value = next(words, None)
+            if value is None or value.startswith("--"):
+                raise InputError("--config needs the name of a YAML file")
+            found.append(value)
+        elif word.startswith("--config="):
+            found.append(word.removeprefix("--config="))
+        else:
+            rest.append(word)
+    if len(found) > 1:
+        raise InputError("--config may be given only once")
+    return (found[0] if found else None), rest
+
+
+def _read_yaml(path: str) -> dict[str, tuple[Any, int]]:
+    """Top-level key -> (value, line number)."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        content = yaml.safe_load(text)
+    except OSError as error:
+        raise InputError.at(path, error.strerror or "cannot be read") from error
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        reason = getattr(error, "problem", None) or "not text in UTF-8"
+        raise InputError.at(path, f"not valid YAML: {reason}", line=mark.line + 1 if mark else None) from error
+    if not isinstance(node, yaml.MappingNode):
+        raise InputError.at(path, "must be a YAML mapping of options to values")
+    lines: dict[str, int] = {}
+    for key, _ in node.value:
+        if key.value in lines:
+            raise InputError.at(path, "is there twice", line=key.start_mark.line + 1, field=key.value)
+        lines[key.value] = key.start_mark.line + 1
+    return {str(key): (value, lines.get(str(key), 1)) for key, value in content.items()}
+
+
+def _check(values: dict[str, tuple[Any, int]], kinds: Sequence[type], path: str) -> None:
+    """Every YAML key is an option and every value has its type."""
+    options = _options(kinds)
+    for key, (value, line) in values.items():
+        if key not in options:
+            near = difflib.get_close_matches(key, options, n=1)
+            hint = f" (did you mean {near[0]}?)" if near else ""
+            raise InputError.at(path, f"unknown option{hint}", line=line, field=key)
+        hint, choices = options[key]
+        if not _fits(value, hint):
+            raise InputError.at(path, f"{value!r} is not {_describe(hint)}", line=line, field=key)
+        if choices and value not in choices:
+            raise InputError.at(path, f"{value!r} is not one of {', '.join(map(str, choices))}", line=line, field=key)
+
+
+def _options(kinds: Sequence[type]) -> dict[str, tuple[Any, Any]]:
+    """Option name -> (type hint, choices or None)."""
+    options = {}
+    for kind in kinds:
+        hints = typing.get_type_hints(kind)
+        for field in dataclasses.fields(kind):
+            if field.init:
+                options[field.name] = hints[field.name], field.metadata.get("choices")
+    return options
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return True
+    if origin in (typing.Union, types.UnionType):
+        return any(_fits(value, argument) for argument in arguments)
+    if origin is typing.Annotated:
+        return _fits(value, arguments[0])
+    if origin is typing.Literal:
+        return value in arguments
+    if hint is type(None):
+        return value is None
+    if hint is bool:
+        return isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if hint is float:  # YAML 1.1 reads 1e-5 as a string
+        return (isinstance(value, (int, float)) and not isinstance(value, bool)) or _is_number(value)
+    if hint is str:
+        return isinstance(value, str)
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return value in [member.value for member in hint]
+    if (origin or hint) in (list, tuple):
+        return isinstance(value, list) and all(_fits(item, arguments[0]) for item in value if arguments)
+    if (origin or hint) is dict:
+        return isinstance(value, dict)
+    return True  # a class of a library: its own __post_init__ decides
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return isinstance(value, str)
+
+
+def _describe(hint: Any) -> str:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(_describe(argument) for argument in arguments)
+    if origin is typing.Literal:
+        return "one of " + ", ".join(map(str, arguments))
+    names = {type(None): "null", bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+    if hint in names:
+        return names[hint]
+    if (origin or hint) in (list, tuple):
+        return "a list"
+    return "a mapping" if (origin or hint) is dict else str(getattr(hint, "__name__", hint))

@@ -1,0 +1,131 @@
+"""Photos on disk: where they are, and how they are opened. They never leave the machine from here."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
+from tqdm import tqdm
+
+from cprt.errors import InputError
+from cprt.records import is_safe_path
+
+# Pillow only warns between one and two times its limit. Set once for the process: threads share the filters.
+warnings.simplefilter("error", Image.DecompressionBombWarning)
+
+_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+
+
+def image_root(folder: str | Path) -> Path:
+    """The folder that image paths in our files are relative to: the one that holds ``images/``.
+
+    Accepts that folder, or ``images/`` itself, or any folder of photos. Raises InputError when it does not exist.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise InputError.at(folder, "is not a folder of images")
+    if not (folder / "images").is_dir() and folder.resolve().name == "images":
+        return folder.resolve().parent if folder.name != "images" else folder.parent
+    return folder
+
+
+class ImageIndex:
+    """Finds images by the ids that label files use: a file name, with or without extension and folder."""
+
+    def __init__(self, folder: str | Path):
+        self.root = image_root(folder)
+        start = self.root / "images" if (self.root / "images").is_dir() else self.root
+        self._by_stem: dict[str, list[str]] = {}
+        for directory, folders, files in os.walk(start):
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            for file in sorted(files):
+                if file.lower().endswith(_SUFFIXES) and not file.startswith("."):
+                    path = (Path(directory) / file).relative_to(self.root).as_posix()
+                    self._by_stem.setdefault(Path(file).stem, []).append(path)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_stem.values()))
+
+    def find(self, id: str) -> str | None:
+        """Path relative to the root, or None when there is no such image.
+
+        Raises ValueError for an id that could point outside the folder or that fits several images.
+        """
+        if not is_safe_path(id):
+            raise ValueError(f"{id!r} is not a file name inside the image folder")
+        wanted = id[: -len(Path(id).suffix)] if id.lower().endswith(_SUFFIXES) else id
+        found = self._by_stem.get(Path(wanted).name, [])
+        if len(found) > 1:  # the folder in the id decides
+            exact = [path for path in found if f"/{path}".removesuffix(Path(path).suffix).endswith(f"/{wanted}")]
+            if len(exact) != 1:
+                raise ValueError(f"{id!r} fits several images: {', '.join(found[:3])}")
+            found = exact
+        return found[0] if found else None
+
+
+def load_image(path: str | Path) -> Image.Image:
+    """An image decoded in full as RGB, upright by its EXIF orientation, transparency laid on white.
+
+    Raises InputError for whatever is no image, is cut off, or would unpack to more than Pillow's bomb limit.
+    """
+    with _open(path) as image:
+        image.load()
+        return _to_rgb(ImageOps.exif_transpose(image))
+
+
+def check_images(root: Path, paths: Sequence[str], decode: bool = True) -> None:
+    """Open every image before anything slow starts: one bad photo would otherwise stop a run hours later.
+
+    Args:
+        decode: decode in full, as training needs; otherwise only the header is read, which finds what is no image.
+
+    Raises InputError that names the first unreadable image and counts the others.
+    """
+
+    def fault(path: str) -> InputError | None:
+        try:
+            if decode:
+                load_image(root / path)
+            else:
+                with _open(root / path):
+                    pass
+        except InputError as error:
+            return error
+        return None
+
+    with ThreadPoolExecutor() as pool:  # decoding releases the interpreter lock
+        faults = [*filter(None, tqdm(pool.map(fault, paths), total=len(paths), desc="checking images", leave=False))]
+    if faults:
+        raise InputError(str(faults[0]) + (f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""))
+
+
+@contextmanager
+def _open(path: str | Path) -> Iterator[Image.Image]:
+    """An opened image; whatever goes wrong inside becomes an InputError."""
+    try:
+        with Image.open(path) as image:
+            yield image
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise InputError.at(path, "has too many pixels to be unpacked safely") from error
+    except FileNotFoundError as error:
+        raise InputError.at(path, "no such image") from error
+    except (OSError, SyntaxError, ValueError, EOFError) as error:  # what Pillow's decoders raise
+        if isinstance(error, UnidentifiedImageError):
+            raise InputError.at(path, "is not an image") from error
+        raise InputError.at(path, f"cannot be read as an image ({' '.join(str(error).split())})") from error
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    if image.mode.startswith(("I", "F")):  # 16 bits and more: Pillow would clip instead of scaling
+        values = np.asarray(image, dtype=np.float64)
+        return Image.fromarray((values / max(values.max() / 255, 1.0)).clip(0, 255).astype(np.uint8)).convert("RGB")
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
+    return image.convert("RGB")

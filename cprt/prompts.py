@@ -1,0 +1,144 @@
+"""What we ask a model: the paper's three prompting strategies (4.3) in our own words.
+
+One user message: a policy text, the photo, a short question. The policy is the same for every photo and stands first,
+so that a model can compute it once (prefix caching). No prompt tells the score bands or the scoring function, and only
+the taxonomy prompt names attributes and levels, which it takes from the taxonomy.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from cprt.errors import InputError
+from cprt.taxonomy import Taxonomy
+
+PROMPTS = ("zero_shot", "intuition", "taxonomy")
+TARGETS = ("score", "attributes")
+
+Messages = list[dict[str, Any]]
+
+# Families whose images must come first: text before the image in Mllama sees the image anyway (transformers#39379), and
+# its published template expects it there.
+_IMAGE_FIRST = ("mllama",)
+
+_TASK = """\
+You are a privacy reviewer. You look at one photo and judge how severe the privacy risk is for the people it concerns: \
+those who can be seen in it, and those about whom something can be seen or inferred.
+"""
+
+_SCALE = """\
+Give one severity score from 0 to 1. A score of 0 means that nothing private can be seen or inferred. A score of 1 \
+means the gravest exposure of a person that a photo can cause. Use the whole range, with three decimals. Judge what \
+the photo makes inferable, not who took it or why.
+"""
+
+_INTUITION = """\
+Two things make a photo severe. The first is how sensitive a visible detail is alone: some details are enough to tell \
+who somebody is, others reveal something that can hurt a person once it is tied to them, and others mean little. The \
+second is how details combine: details that are harmless one by one can, put together or joined with what an onlooker \
+already knows or can look up, single out one person or expose something about them. Weigh both. The more telling the \
+details are and the more of them come together, the more severe the photo is.
+"""
+
+_GUIDED = """\
+Judge by the following taxonomy. It sorts private attributes into four levels by two properties: how far an attribute \
+identifies a person alone, and how much harm it can do when it is combined with others. Level 1 is the most severe, \
+level 4 the least. An attribute is present when the answer to its question is a clear yes; where you are unsure, take \
+it as absent. Attributes of a more severe level weigh more than those of less severe levels, and more attributes make \
+a photo more severe.
+"""
+
+_ASK_SCORE = (
+    "How severe is the privacy risk of this photo? Answer with one JSON object and nothing else: "
+    '{"score": S}, where S is a number from 0.000 to 1.000.'
+)
+_ASK_ATTRIBUTES = (
+    "Which attributes are present in this photo, and how severe is its privacy risk? Answer with one JSON object and "
+    'nothing else: {"attributes": [KEYS], "level": L, "score": S}, where KEYS are the keys of the attributes that are '
+    "present, L is the most severe level among them (4 if there is none), and S is a number from 0.000 to 1.000."
+)
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One prompt, ready for any photo. ``policy`` is the shared prefix, ``question`` follows the photo."""
+
+    name: str
+    target: str
+    policy: str
+    question: str
+
+    def messages(self) -> Messages:
+        """One user message whose content is policy, image, question; ``arrange`` fits it to a model family."""
+        content = [
+            {"type": "text", "text": self.policy},
+            {"type": "image"},
+            {"type": "text", "text": self.question},
+        ]
+        return [{"role": "user", "content": content}]
+
+    def identity(self) -> dict[str, str]:
+        """What names this prompt in a run record."""
+        return {"name": self.name, "target": self.target, "sha256": self.digest}
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the messages: what is recorded with results, and what makes answers comparable."""
+        return digest(self.messages())
+
+
+def build(name: str, target: str = "score", taxonomy: Taxonomy | None = None) -> Prompt:
+    """The prompt ``name`` (zero_shot, intuition, taxonomy) that asks for ``target`` (score, attributes).
+
+    Raises InputError for another name, and for ``attributes`` without the taxonomy, whose keys the answer needs.
+    """
+    if name not in PROMPTS:
+        raise InputError(f"prompt {name!r} is not one of {', '.join(PROMPTS)}")
+    if target not in TARGETS:
+        raise InputError(f"target {target!r} is not one of {', '.join(TARGETS)}")
+    if target == "attributes" and name != "taxonomy":
+        raise InputError(f"target 'attributes' needs prompt 'taxonomy': {name!r} does not tell the model their keys")
+    parts = [_TASK, _SCALE]
+    if name == "intuition":
+        parts.append(_INTUITION)
+    if name == "taxonomy":
+        parts += [_GUIDED, *_levels(taxonomy or Taxonomy.default())]
+    question = _ASK_SCORE if target == "score" else _ASK_ATTRIBUTES
+    return Prompt(name, target, "\n".join(parts) + "\n", question)
+
+
+def arrange(messages: Messages, model_type: str) -> Messages:
+    """The same messages with the image where the model family ``model_type`` (its config's) wants it.
+
+    Everything that renders a prompt (training, evaluation, serving) goes through here, so that all see the same text.
+    """
+    messages = copy.deepcopy(messages)
+    if model_type in _IMAGE_FIRST:
+        for message in messages:
+            if isinstance(message["content"], list):
+                message["content"].sort(key=lambda part: part["type"] != "image")  # stable
+    return messages
+
+
+def digest(messages: Messages) -> str:
+    """SHA-256 of messages, whatever null fields a table format added to their parts."""
+    content = [
+        [message["role"], [[part["type"], part.get("text")] for part in message["content"]]] for message in messages
+    ]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+def _levels(taxonomy: Taxonomy) -> list[str]:
+    """One paragraph a level: its name and meaning, then key and question of each attribute."""
+    paragraphs = []
+    for level in taxonomy.levels:
+        attributes = [attribute for attribute in taxonomy.attributes if attribute.level == level.level]
+        if attributes:
+            lines = [f"Level {level.level}, {level.name.lower()}: {level.meaning}."]
+            lines += [f"- {attribute.key}: {attribute.question}" for attribute in attributes]
+            paragraphs.append("\n".join(lines) + "\n")
+    return paragraphs

@@ -1,0 +1,301 @@
+"""The rows that travel between stages as JSON Lines, read with errors that name file, line and field.
+
+Files are written beside their final name and moved there when complete: a reader never sees half a file.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeVar
+
+from cprt.errors import InputError
+from cprt.taxonomy import Taxonomy
+
+PREDICTION_STATUSES = ("ok", "unparsed", "refused", "error")
+
+Row = TypeVar("Row", "Label", "Pair", "Prediction")
+
+
+@dataclass(frozen=True)
+class Label:
+    """Ground truth of one image. ``image`` is a path relative to the image root; ``labels`` holds 0, 0.5 or 1 a key.
+
+    ``image``, ``labels`` and ``source`` may be absent in files that only serve as truth for metrics.
+    """
+
+    id: str
+    image: str | None
+    labels: dict[str, float] | None
+    level: int
+    score: float
+    source: str | None
+
+    def present(self, taxonomy: Taxonomy) -> list[str]:
+        """Keys of the attributes that are clearly present, in the taxonomy's order (0.5 counts as absent)."""
+        return [key for key in taxonomy.keys if (self.labels or {}).get(key) == 1]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One instruction-response pair for SFT, in TRL's prompt/completion form. ``level`` and ``score`` are the truth."""
+
+    id: str
+    images: list[str]
+    prompt: list[dict[str, Any]]
+    completion: list[dict[str, Any]]
+    level: int | None = None
+    score: float | None = None
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One answer of one model. Scores are null unless ``status`` is ok; ``error`` says what went wrong."""
+
+    id: str
+    model: str | None
+    prompt: str | None
+    status: str
+    text: str | None = None
+    score: float | None = None
+    level: int | None = None
+    stated_level: int | None = None
+    attributes: list[str] | None = None
+    expected_score: float | None = None
+    median_score: float | None = None
+    composed_score: float | None = None
+    label_mass: float | None = None
+    error: str | None = None
+
+
+class _Fields:
+    """Typed access to one row; every complaint names file, line and field."""
+
+    def __init__(self, row: dict[str, Any], file: str | Path, line: int):
+        self.row, self.file, self.line = row, file, line
+
+    def fail(self, field: str, message: str) -> InputError:
+        return InputError.at(self.file, message, line=self.line, field=field)
+
+    def get(self, field: str, check: Callable[[Any], bool], what: str, optional: bool = False) -> Any:
+        value = self.row.get(field)
+        if value is None:
+            if optional:
+                return None
+            raise self.fail(field, "is null" if field in self.row else "is missing")
+        if not check(value):
+            raise self.fail(field, f"{_short(value)} is not {what}")
+        return value
+
+    def text(self, field: str, optional: bool = False) -> Any:
+        return self.get(field, lambda value: isinstance(value, str), "a text", optional)
+
+    def name(self, field: str) -> str:
+        return self.get(field, lambda value: isinstance(value, str) and value.strip() != "", "a non-empty text")
+
+    def level(self, field: str, optional: bool = False) -> Any:
+        return self.get(field, lambda value: type(value) is int and value in (1, 2, 3, 4), "1, 2, 3 or 4", optional)
+
+    def unit(self, field: str, optional: bool = False) -> Any:
+        value = self.get(field, lambda value: is_number(value) and 0 <= value <= 1, "a number from 0 to 1", optional)
+        return None if value is None else float(value)
+
+    def path(self, field: str, value: Any) -> str:
+        if not isinstance(value, str) or not is_safe_path(value):
+            raise self.fail(field, f"{_short(value)} is not a relative path inside the image folder")
+        return value
+
+    def messages(self, field: str) -> list[dict[str, Any]]:
+        messages = self.get(field, lambda value: isinstance(value, list) and value != [], "a list of messages")
+        for message in messages:
+            if not isinstance(message, dict) or not isinstance(message.get("role"), str) or "content" not in message:
+                raise self.fail(field, "every message needs role and content")
+        return messages
+
+
+def read_labels(path: str | Path, taxonomy: Taxonomy | None = None) -> list[Label]:
+    """All rows of a labels file. Raises InputError, also for an id that is there twice and for a file without rows."""
+    keys = (taxonomy or Taxonomy.default()).keys
+
+    def parse(row: _Fields) -> Label:
+        labels = row.get("labels", lambda value: isinstance(value, dict), "an object", optional=True)
+        if labels is not None:
+            for key in labels:
+                if key not in keys:
+                    raise row.fail(f"labels.{key}", "is not an attribute of the taxonomy")
+            for key in keys:
+                if key not in labels:
+                    raise row.fail(f"labels.{key}", "is missing")
+                if isinstance(labels[key], bool) or labels[key] not in (0, 0.5, 1):
+                    raise row.fail(f"labels.{key}", f"{_short(labels[key])} is not 0, 0.5 or 1")
+        image = row.text("image", optional=True)
+        return Label(
+            id=row.name("id"),
+            image=None if image is None else row.path("image", image),
+            labels=labels,
+            level=row.level("level"),
+            score=row.unit("score"),
+            source=row.text("source", optional=True),
+        )
+
+    return _read(path, parse)
+
+
+def read_pairs(path: str | Path) -> list[Pair]:
+    """All rows of a pairs file. Raises InputError."""
+
+    def parse(row: _Fields) -> Pair:
+        images = row.get("images", lambda value: isinstance(value, list) and len(value) == 1, "a list of one path")
+        return Pair(
+            id=row.name("id"),
+            images=[row.path("images", image) for image in images],
+            prompt=row.messages("prompt"),
+            completion=row.messages("completion"),
+            level=row.level("level", optional=True),
+            score=row.unit("score", optional=True),
+        )
+
+    return _read(path, parse)
+
+
+def read_predictions(path: str | Path) -> list[Prediction]:
+    """All rows of a predictions file, whatever made it: id and status, and score where the status is ok, are needed.
+
+    Raises InputError, also for a score beside another status: what was not read must not be counted.
+    """
+
+    def parse(row: _Fields) -> Prediction:
+        status = row.get("status", lambda value: value in PREDICTION_STATUSES, " or ".join(PREDICTION_STATUSES))
+        if status != "ok" and row.row.get("score") is not None:
+            raise row.fail("score", f"must be null where status is {status}")
+        attributes = row.get(
+            "attributes",
+            lambda value: isinstance(value, list) and all(isinstance(key, str) for key in value),
+            "a list of texts",
+            optional=True,
+        )
+        return Prediction(
+            id=row.name("id"),
+            model=row.text("model", optional=True),
+            prompt=row.text("prompt", optional=True),
+            status=status,
+            text=row.text("text", optional=True),
+            score=row.unit("score", optional=status != "ok"),
+            level=row.level("level", optional=True),
+            stated_level=row.level("stated_level", optional=True),
+            attributes=attributes,
+            expected_score=row.unit("expected_score", optional=True),
+            median_score=row.unit("median_score", optional=True),
+            composed_score=row.unit("composed_score", optional=True),
+            label_mass=row.unit("label_mass", optional=True),
+            error=row.text("error", optional=True),
+        )
+
+    return _read(path, parse)
+
+
+def _read(path: str | Path, parse: Callable[[_Fields], Row]) -> list[Row]:
+    rows: list[Row] = []
+    seen: dict[str, int] = {}
+    for line, row in read_jsonl(path):
+        parsed = parse(_Fields(row, path, line))
+        if parsed.id in seen:
+            raise InputError.at(path, f"{parsed.id!r} is there already in line {seen[parsed.id]}", line, "id")
+        seen[parsed.id] = line
+        rows.append(parsed)
+    if not rows:
+        raise InputError.at(path, "has no rows")
+    return rows
+
+
+def read_jsonl(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line number, object) for every line that is not blank. Raises InputError."""
+    # Lines end at \n alone: str.splitlines also cuts at characters that a JSON string may hold unescaped.
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
+        if line.strip():
+            row = parse_json(line, path, number)
+            if not isinstance(row, dict):
+                raise InputError.at(path, "is not a JSON object", line=number)
+            yield number, row
+
+
+def read_json(path: str | Path) -> Any:
+    """A whole JSON file. Raises InputError."""
+    return parse_json(read_text(path), path)
+
+
+def read_text(path: str | Path) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise InputError.at(path, error.strerror or "cannot be read") from error
+    except UnicodeDecodeError as error:
+        raise InputError.at(path, "is not text in UTF-8") from error
+
+
+def parse_json(text: str, path: str | Path, line: int | None = None) -> Any:
+    """Strict JSON: no NaN, no Infinity, no key twice. Raises InputError."""
+
+    def once(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, value in items:
+            if key in found:
+                raise ValueError(f"key {key!r} is there twice")
+            found[key] = value
+        return found
+
+    def refuse(constant: str) -> Any:
+        raise ValueError(f"{constant} is not JSON")
+
+    try:
+        return json.loads(text, object_pairs_hook=once, parse_constant=refuse)
+    except json.JSONDecodeError as error:
+        raise InputError.at(path, f"not valid JSON: {error.msg}", line=line or error.lineno) from error
+    except (ValueError, RecursionError) as error:
+        raise InputError.at(path, f"not valid JSON: {error}", line=line) from error
+
+
+def write_jsonl(path: str | Path, rows: Iterable[Label | Pair | Prediction | dict[str, Any]]) -> None:
+    """Write all rows, or nothing."""
+    lines = (row if isinstance(row, dict) else asdict(row) for row in rows)
+    write_text(path, "".join(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n" for line in lines))
+
+
+def write_json(path: str | Path, content: Any) -> None:
+    """Write a JSON file, or nothing."""
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write to a file beside ``path``, then move it there: complete and on disk, or not there at all."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with open(partial, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def is_number(value: Any) -> bool:
+    """A finite JSON number; true and false are none."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def is_safe_path(path: str) -> bool:
+    """A relative path that stays inside the folder it is joined to."""
+    parts = PurePosixPath(path).parts
+    return bool(parts) and not path.startswith("/") and ".." not in parts and "\\" not in path and "\0" not in path
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

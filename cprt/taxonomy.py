@@ -1,0 +1,166 @@
+"""The taxonomy as data: 22 attributes in four levels, the decision tree, and what follows from them (paper 3.2).
+
+A taxonomy of your own is a YAML with any of three keys, applied to the published one::
+
+    remove: [metadata]                    # keys to drop
+    attributes:                           # attributes to add
+      - {key: voice_print, level: 1, question: Is a voice print visible (e.g., a spectrogram)?}
+    name: CPRT with voice prints
+
+Its weights and level sizes are rederived (Eq. 1); a new attribute stands after the published ones of its level.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cprt.errors import InputError
+
+LEVELS = (1, 2, 3, 4)
+_PUBLISHED = Path(__file__).with_name("taxonomy.yaml")
+_KEY = re.compile(r"[a-z][a-z0-9_]*")
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """One privacy attribute: its key in every file, its severity level (1 is the most severe), its yes/no question."""
+
+    key: str
+    level: int
+    question: str
+
+
+@dataclass(frozen=True)
+class Level:
+    """One severity level. ``lower_bound`` is where its band of scores begins (paper 3.3)."""
+
+    level: int
+    name: str
+    meaning: str
+    decision: str
+    lower_bound: float
+
+
+@dataclass(frozen=True)
+class Taxonomy:
+    """Levels 1 to 4 and the attributes, ordered by level and within a level as in Table 5."""
+
+    name: str
+    levels: tuple[Level, ...]
+    attributes: tuple[Attribute, ...]
+
+    @staticmethod
+    @cache
+    def default() -> Taxonomy:
+        """The published taxonomy."""
+        return _parse(_read_yaml(_PUBLISHED), _PUBLISHED)
+
+    @staticmethod
+    def load(path: str | Path | None = None) -> Taxonomy:
+        """The published taxonomy, or its extension by the YAML at ``path``. Raises InputError."""
+        if path is None:
+            return Taxonomy.default()
+        extension, published = _read_yaml(path), _read_yaml(_PUBLISHED)
+        unknown = sorted(set(extension) - {"name", "remove", "attributes"})
+        if unknown:
+            raise InputError.at(
+                path, "unknown key; an extension has name, remove and attributes", field=str(unknown[0])
+            )
+        for name in ("remove", "attributes"):
+            if not isinstance(extension.get(name, []), list):
+                raise InputError.at(path, "must be a list", field=name)
+        removed = extension.get("remove", [])
+        missing = [key for key in removed if key not in Taxonomy.default().keys]
+        if missing:
+            raise InputError.at(path, f"{missing[0]!r} is not in the published taxonomy", field="remove")
+        kept = [row for row in published["attributes"] if row["key"] not in removed]
+        merged = {
+            "name": extension.get("name", f"CPRT extended by {Path(path).name}"),
+            "levels": published["levels"],
+            "attributes": kept + extension.get("attributes", []),
+        }
+        return _parse(merged, path)
+
+    @cached_property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(attribute.key for attribute in self.attributes)
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """|A_i| for levels 1 to 4: (3, 10, 5, 4) as published."""
+        return tuple(sum(attribute.level == level for attribute in self.attributes) for level in LEVELS)
+
+    @cached_property
+    def weights(self) -> tuple[int, ...]:
+        """w_i = 1 + sum over lower levels of |A_j| w_j, the least weights that Eq. 1 allows: (330, 30, 5, 1)."""
+        weights, heaviest_below = [], 0
+        for size in reversed(self.sizes):
+            weights.append(1 + heaviest_below)
+            heaviest_below += size * weights[-1]
+        return tuple(reversed(weights))
+
+    @cached_property
+    def lower_bounds(self) -> tuple[float, ...]:
+        """b_min for levels 1 to 4."""
+        return tuple(level.lower_bound for level in self.levels)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 over everything that gives the taxonomy its meaning; recorded with every result."""
+        content = [
+            [[level.level, level.name, level.meaning, level.decision, level.lower_bound] for level in self.levels],
+            [[attribute.key, attribute.level, attribute.question] for attribute in self.attributes],
+        ]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+    @staticmethod
+    def decide(q1: bool, q2: bool, q3: bool, q4: bool) -> int | None:
+        """The decision tree of Figure 2: the first question answered yes gives the level.
+
+        None when every answer is no: then the thing in question is no privacy attribute at all.
+        """
+        return next((level for level, yes in zip(LEVELS, (q1, q2, q3, q4), strict=True) if yes), None)
+
+
+def _read_yaml(path: str | Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        raise InputError.at(path, "not a YAML file", line=mark.line + 1 if mark else None) from error
+    except OSError as error:
+        raise InputError.at(path, error.strerror or "cannot be read") from error
+    if not isinstance(content, dict):
+        raise InputError.at(path, "must be a mapping")
+    return content
+
+
+def _parse(content: Mapping[str, Any], path: str | Path) -> Taxonomy:
+    levels = tuple(Level(**row) for row in content["levels"])
+    attributes: list[Attribute] = []
+    for number, row in enumerate(content["attributes"], start=1):
+        field = f"attributes[{number}]"
+        if not isinstance(row, dict) or set(row) != {"key", "level", "question"}:
+            raise InputError.at(path, "needs exactly key, level and question", field=field)
+        if not isinstance(row["key"], str) or not _KEY.fullmatch(row["key"]):
+            raise InputError.at(path, f"key {row['key']!r} is not a lower_case_name", field=field)
+        if row["key"] in (attribute.key for attribute in attributes):
+            raise InputError.at(path, f"key {row['key']!r} is there twice", field=field)
+        if type(row["level"]) is not int or row["level"] not in LEVELS:
+            raise InputError.at(path, f"level {row['level']!r} is not one of 1, 2, 3, 4", field=field)
+        if not isinstance(row["question"], str) or not row["question"].strip():
+            raise InputError.at(path, "question must be a text", field=field)
+        attributes.append(Attribute(**row))
+    if not attributes:
+        raise InputError.at(path, "no attribute is left", field="attributes")
+    attributes.sort(key=lambda attribute: attribute.level)  # stable: Table 5's order stays within a level
+    return Taxonomy(str(content["name"]), levels, tuple(attributes))

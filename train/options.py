@@ -1,0 +1,91 @@
+"""Options of a training run beside those of TRL, and the rules that hold across all of them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cprt.errors import InputError
+
+# Every projection of the language model's blocks, and nothing of the vision encoder: the same regular expression fits
+# Qwen3-VL and Llama 3.2 Vision, whose encoders have layers of the same names.
+LANGUAGE_MODEL_PROJECTIONS = r".*language_model\..*\.(q|k|v|o|gate|up|down)_proj"
+
+
+@dataclass
+class DataArguments:
+    pairs: str = field(metadata={"help": "folder made by cprt pairs, with train.jsonl and holdout.jsonl"})
+    images: str = field(metadata={"help": "folder that holds images/, or images/ itself"})
+    max_pixels: int | None = field(
+        default=None,
+        metadata={
+            "help": "largest photo in pixels after resizing; needed for Qwen3-VL, whose stock limit is 16k tokens"
+        },
+    )
+    global_batch_size: int = field(
+        default=128,
+        metadata={"help": "pairs per optimiser step over all processes; accumulation steps follow from it"},
+    )
+    shared_prefix: bool = field(
+        default=True,
+        metadata={"help": "compute the text that all samples share once per step: same result, several times faster"},
+    )
+    overwrite: bool = field(
+        default=False, metadata={"help": "replace the adapter and checkpoints that are in output_dir"}
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("global_batch_size", "max_pixels"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value}")
+
+
+def settle(data: DataArguments, model: Any, args: Any) -> None:
+    """Check what must fit together and set what follows from it, before anything slow starts. Raises InputError.
+
+    Args:
+        model: TRL's ModelConfig.
+        args: TRL's SFTConfig; its accumulation steps, column and loss settings are set here.
+    """
+    if not model.model_name_or_path:
+        raise InputError("model_name_or_path is missing: the checkpoint to tune")
+    if not model.use_peft or model.lora_r < 1:
+        raise InputError("use_peft must be true and lora_r at least 1: this script trains LoRA adapters")
+    if model.load_in_4bit or model.load_in_8bit:
+        raise InputError("load_in_4bit and load_in_8bit are not supported yet: train in bfloat16")
+    if args.max_length is not None:
+        raise InputError(f"max_length is {args.max_length}, but must be null: a pair that is cut loses its answer")
+    if args.packing or args.assistant_only_loss or args.completion_only_loss is False:
+        raise InputError(
+            "packing, assistant_only_loss and completion_only_loss: false do not fit prompt/completion pairs"
+        )
+    if args.push_to_hub:
+        raise InputError("push_to_hub would upload training_args.bin, a pickle that can hold a token; it must be false")
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    per_pass = args.per_device_train_batch_size * world
+    if data.global_batch_size % per_pass:
+        raise InputError(
+            f"global_batch_size {data.global_batch_size} is not a multiple of per_device_train_batch_size "
+            f"{args.per_device_train_batch_size} x {world} processes"
+        )
+    args.gradient_accumulation_steps = data.global_batch_size // per_pass
+    args.remove_unused_columns = False  # our data set makes its columns as it is read
+    args.logging_nan_inf_filter = False  # the default hides a loss that is NaN
+    _check_output(Path(args.output_dir), args.resume_from_checkpoint, data.overwrite)
+
+
+def _check_output(output: Path, resume: str | None, overwrite: bool) -> None:
+    """Nothing that took hours is overwritten unasked, and resuming is explicit."""
+    if resume is not None:
+        if not (Path(resume) / "trainer_state.json").is_file():
+            raise InputError(f"resume_from_checkpoint {resume}: is not a checkpoint folder (no trainer_state.json)")
+        return
+    old = [*output.glob("checkpoint-*"), *output.glob("adapter_model.safetensors")]
+    if old and not overwrite:
+        raise InputError(
+            f"{output} already holds {old[0].name}: choose another output_dir, --overwrite true, or "
+            "--resume_from_checkpoint FOLDER"
+        )

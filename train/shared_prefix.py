@@ -1,0 +1,194 @@
+"""SFT that computes the text shared by all samples once per optimiser step. Exact, not an approximation.
+
+Every pair opens with the same policy text, several times as long as the rest of the sample. A decoder computes the
+same keys and values for it in every row, so this trainer computes them once and lets every row attend to them:
+
+1. The whole accumulation window is at hand before its first micro-batch: the common prefix is found there.
+2. The bare language model runs over the prefix in one row; its keys and values are kept with their graph.
+3. Micro-batches run without the prefix, on a read-only cache that hands out [prefix, new]. All but the last attend to
+   detached leaves, which collect the gradient of the prefix.
+4. The last micro-batch attends to the keys and values themselves, and its loss carries ``sum(kv * leaf.grad)``, whose
+   value is taken off again: one backward pass then sends the gradients of all micro-batches through the prefix.
+   A backward pass of its own would come after DDP has reduced the gradients, and be lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from accelerate.utils import DistributedType
+from transformers import Cache
+from transformers.cache_utils import DynamicLayer
+from trl import SFTTrainer
+
+KeysValues = list[tuple[torch.Tensor, torch.Tensor]]  # one (keys, values) a layer, each (1, heads, prefix, head_dim)
+
+
+class RecordingLayer(DynamicLayer):
+    """A cache layer that keeps what it is given and hands it back. Safe to be replayed by checkpointing."""
+
+    def update(self, keys: torch.Tensor, values: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        self.keys, self.values = keys, values
+        return keys, values
+
+    def get_seq_length(self) -> int:
+        return 0  # what it holds is what is being computed, nothing came before
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return query_length, 0
+
+
+class PrefixLayer(DynamicLayer):
+    """A cache layer that hands back [prefix in every row, new] and stores nothing, so a replay sees the same."""
+
+    def __init__(self, keys: torch.Tensor, values: torch.Tensor):
+        super().__init__()
+        self.keys, self.values = keys, values
+        self.is_initialized, self.device, self.dtype = True, keys.device, keys.dtype
+
+    def update(self, keys: torch.Tensor, values: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        rows = keys.shape[0]
+        return (
+            torch.cat([self.keys.expand(rows, -1, -1, -1), keys], dim=-2),
+            torch.cat([self.values.expand(rows, -1, -1, -1), values], dim=-2),
+        )
+
+
+@dataclass
+class Window:
+    """One accumulation window: its prefix, and once computed, the prefix's keys and values and their leaves."""
+
+    prefix: torch.Tensor  # (1, P) token ids
+    computed: KeysValues | None = None
+    leaves: KeysValues | None = None
+
+    @property
+    def length(self) -> int:
+        return self.prefix.shape[1]
+
+
+class SharedPrefixTrainer(SFTTrainer):
+    """TRL's ``SFTTrainer`` with the shared prefix computed once per optimiser step.
+
+    Takes the plain path wherever sharing was not proved exact; ``plain_reason`` says why, or is None.
+    """
+
+    def __init__(self, *args: Any, share: bool = True, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.plain_reason = plain_reason(self) if share else "switched off"
+        self._window: Window | None = None
+        if self.plain_reason is None:
+            for layer in self.model.get_base_model().model.language_model.layers:
+                # Without it transformers drops the cache under checkpointing. Ours stores nothing: a replay is exact.
+                layer._can_checkpoint_with_cache = True
+
+    def get_batch_samples(self, iterator: Any, num_batches: int, device: Any) -> Any:
+        batches, num_items = super().get_batch_samples(iterator, num_batches, device)
+        self._window = None
+        if self.plain_reason is None and batches:
+            length = common_prefix([batch["input_ids"] for batch in batches], self._vision_start())
+            if length:
+                self._window = Window(batches[0]["input_ids"][:1, :length].to(device))
+        return batches, num_items
+
+    def compute_loss(
+        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        window = self._window
+        if window is None or not self.model.training:
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        last = self.accelerator.sync_gradients
+        if window.computed is None:
+            window.computed = self._compute_prefix(window)
+            if not last:
+                window.leaves = [
+                    (keys.detach().requires_grad_(), values.detach().requires_grad_())
+                    for keys, values in window.computed
+                ]
+        attended = window.computed if last else window.leaves
+        assert attended is not None
+        cache = Cache(layers=[PrefixLayer(keys, values) for keys, values in attended])
+        loss = super().compute_loss(model, self._without_prefix(inputs, cache), False, num_items_in_batch)
+        if last:
+            if window.leaves is not None:
+                carried = torch.stack(
+                    [
+                        (computed * leaf.grad).sum()
+                        for pair, leaf_pair in zip(window.computed, window.leaves, strict=True)
+                        for computed, leaf in zip(pair, leaf_pair, strict=True)
+                        if leaf.grad is not None
+                    ]
+                ).sum()
+                loss = loss + (carried - carried.detach())
+            self._window = None  # frees the graph with the backward pass
+        return loss
+
+    def _compute_prefix(self, window: Window) -> KeysValues:
+        language_model = self.model.get_base_model().model.language_model
+        positions = torch.arange(window.length, device=window.prefix.device)
+        cache = Cache(layers=[RecordingLayer() for _ in language_model.layers])
+        with self.accelerator.autocast():
+            language_model(
+                input_ids=window.prefix,
+                attention_mask=torch.ones_like(window.prefix),
+                position_ids=positions.expand(3, 1, -1),
+                cache=cache,
+                use_cache=False,  # keeps transformers from making a cache of its own; ours is used all the same
+            )
+        return [(layer.keys, layer.values) for layer in cache.layers]
+
+    def _without_prefix(self, inputs: dict[str, Any], cache: Cache) -> dict[str, Any]:
+        """The batch without its prefix. The attention mask stays whole; positions are those of the whole row."""
+        assert self._window is not None
+        start = self._window.length
+        positions, _ = self.model.get_base_model().model.get_rope_index(
+            inputs["input_ids"],
+            mm_token_type_ids=inputs["mm_token_type_ids"],
+            image_grid_thw=inputs["image_grid_thw"],
+            attention_mask=inputs["attention_mask"],
+        )
+        rest = {name: inputs[name][:, start:] for name in ("input_ids", "labels", "mm_token_type_ids")}
+        return {**inputs, **rest, "position_ids": positions[..., start:], "cache": cache}
+
+    def _vision_start(self) -> int:
+        return self.model.get_base_model().config.vision_start_token_id
+
+
+def common_prefix(batches: Sequence[torch.Tensor], vision_start: int) -> int:
+    """Number of leading tokens that all rows of all ``batches`` (each (rows, length)) share, image not included."""
+    first = batches[0][0]
+    images = (first == vision_start).nonzero()
+    length = int(images[0, 0]) if len(images) else 0
+    for batch in batches:
+        length = min(length, batch.shape[1])
+        differs = (batch[:, :length] != first[:length]).any(dim=0).nonzero()
+        if len(differs):
+            length = int(differs[0, 0])
+    return length
+
+
+def plain_reason(trainer: Any) -> str | None:
+    """Why this run cannot share its prefix, or None when it can. Each case is one that no test has proved exact."""
+    args, model = trainer.args, trainer.model
+    config = getattr(model, "active_peft_config", None)
+    if model.config.model_type != "qwen3_vl":
+        return f"{model.config.model_type} is not Qwen3-VL"
+    if config is None:
+        return "the model has no adapter"
+    if config.lora_dropout > 0:
+        return "dropout would differ from row to row"
+    if args.fp16:
+        return "fp16 loss scaling would scale the carried gradient twice"
+    if args.gradient_checkpointing and (args.gradient_checkpointing_kwargs or {}).get("use_reentrant"):
+        return "reentrant checkpointing loses the prefix's gradient"
+    if trainer.accelerator.distributed_type not in (DistributedType.NO, DistributedType.MULTI_CPU,
+                                                    DistributedType.MULTI_GPU):  # fmt: skip
+        return f"{trainer.accelerator.distributed_type.value} shards the weights"
+    if getattr(model, "is_quantized", False):
+        return "the model is quantised"
+    if args.torch_compile:
+        return "torch.compile"
+    return None
