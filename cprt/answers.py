@@ -258,11 +258,11 @@ _CLEANING = [
     )
 ]
 _LEVELS = re.compile(
-    rf"\b(?:(?:severity|risk|privacy) ){{0,2}}levels?(?: is| of)? ?[:=-]? ?{_DIGIT}"
+    rf"\b(?:(?:severity|risk|privacy) ){{0,2}}levels?(?: is| of)? ?[:=|-]? ?{_DIGIT}"
     rf"(?:(?:,| and| or| to|, and|-|–) ?{_DIGIT})*"
 )
 _STATED_LEVEL = re.compile(  # "Level: 2, ..." but not "Level 2 attributes: ..."
-    r"(?:^|[\n,;(|.]) ?(?:(?:the|final|overall|severity|risk|privacy) ){0,4}level(?: is)? ?[:=-]? ?"
+    r"(?:^|[\n,;(|.]) ?(?:(?:the|final|overall|severity|risk|privacy) ){0,4}level(?: is)? ?[:=|-]? ?"
     rf"({_DIGIT}) ?(?=$|[\n,;.)|])"
 )
 _LIST_MARKER = re.compile(r"^\(?[1-9][0-9]?[.)] (?=\S)", re.MULTILINE)

@@ -1,0 +1,140 @@
+"""Rows on disk: what is written reads back, and every complaint names file, line and field."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from cprt.errors import InputError
+from cprt.records import (
+    Label,
+    Prediction,
+    is_safe_path,
+    read_jsonl,
+    read_labels,
+    read_pairs,
+    read_predictions,
+    write_jsonl,
+    write_text,
+)
+from cprt.taxonomy import Taxonomy
+
+LABELS = {key: 0.0 for key in Taxonomy.default().keys} | {"age": 1.0, "nudity": 0.5}
+LABEL = {"id": "a", "image": "images/a.jpg", "labels": LABELS, "level": 3, "score": 0.292, "source": "hand"}
+MESSAGES = {"prompt": [{"role": "user", "content": "?"}], "completion": [{"role": "assistant", "content": "!"}]}
+PAIR = {"id": "a", "images": ["images/a.jpg"], **MESSAGES}
+PREDICTION = {"id": "a", "status": "ok", "score": 0.5}
+READERS = {"labels": (read_labels, LABEL), "pairs": (read_pairs, PAIR), "predictions": (read_predictions, PREDICTION)}
+
+
+def write_rows(path: Path, *rows: object) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_what_is_written_reads_back(tmp_path: Path):
+    label = Label("ä\u2028b", "images/a.jpg", LABELS, 3, 0.29200000000000004, "hand")
+    write_jsonl(tmp_path / "labels.jsonl", [label])
+    assert read_labels(tmp_path / "labels.jsonl") == [label]  # U+2028 ends no line, and no digit is lost
+    assert label.present(Taxonomy.default()) == ["age"]
+    prediction = Prediction("a", "m", "taxonomy", "ok", text="0.5", score=0.5, level=3, attributes=["age"])
+    write_jsonl(tmp_path / "predictions.jsonl", [prediction])
+    assert read_predictions(tmp_path / "predictions.jsonl") == [prediction]
+
+
+def test_labels_for_metrics_need_only_id_level_and_score(tmp_path: Path):
+    (label,) = read_labels(write_rows(tmp_path / "l.jsonl", {"id": "a", "level": 1, "score": 0.8}))
+    assert (label.image, label.labels, label.score) == (None, None, 0.8)
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "field"),
+    [
+        ("labels", {"id": ""}, "id"),
+        ("labels", {"id": 7}, "id"),
+        ("labels", {"level": 5}, "level"),
+        ("labels", {"level": 2.0}, "level"),
+        ("labels", {"level": True}, "level"),
+        ("labels", {"score": 1.01}, "score"),
+        ("labels", {"score": "0.5"}, "score"),
+        ("labels", {"score": True}, "score"),
+        ("labels", {"score": None}, "score"),
+        ("labels", {"image": "../secret.jpg"}, "image"),
+        ("labels", {"image": "/etc/passwd"}, "image"),
+        ("labels", {"labels": LABELS | {"age": 0.7}}, "labels.age"),
+        ("labels", {"labels": LABELS | {"age": True}}, "labels.age"),
+        ("labels", {"labels": LABELS | {"aeg": 1}}, "labels.aeg"),
+        ("labels", {"labels": {"age": 1}}, "labels.biometrics"),
+        ("pairs", {"images": []}, "images"),
+        ("pairs", {"images": ["../a.jpg"]}, "images"),
+        ("pairs", {"prompt": []}, "prompt"),
+        ("pairs", {"completion": [{"role": "assistant"}]}, "completion"),
+        ("predictions", {"status": "fine"}, "status"),
+        ("predictions", {"score": None}, "score"),
+        ("predictions", {"status": "refused"}, "score"),
+        ("predictions", {"attributes": [1]}, "attributes"),
+        ("predictions", {"expected_score": 2}, "expected_score"),
+    ],
+)
+def test_a_bad_field_is_named_with_its_line(tmp_path: Path, kind: str, change: dict, field: str):
+    read, row = READERS[kind]
+    file = write_rows(tmp_path / "rows.jsonl", row, {**row, "id": "b", **change})
+    with pytest.raises(InputError) as caught:
+        read(file)
+    assert str(caught.value).startswith(f"{file}:2: field '{field}': ")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_a_doubled_id_and_an_empty_file_are_refused(tmp_path: Path, kind: str):
+    read, row = READERS[kind]
+    with pytest.raises(InputError, match=r"rows.jsonl:2: field 'id': 'a' is there already in line 1"):
+        read(write_rows(tmp_path / "rows.jsonl", row, row))
+    (tmp_path / "empty.jsonl").write_text("\n \n")
+    with pytest.raises(InputError, match="has no rows"):
+        read(tmp_path / "empty.jsonl")
+
+
+@pytest.mark.parametrize(
+    "line", ["{", '{"a": NaN}', '{"a": Infinity}', '{"a": 1, "a": 2}', "[1]", '"text"', "[" * 100_000, '{"a": 1} x']
+)
+def test_a_line_that_is_no_json_object_is_named(tmp_path: Path, line: str):
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"id": "a"}\n' + line + "\n")
+    with pytest.raises(InputError, match=r"rows.jsonl:2: "):
+        list(read_jsonl(file))
+
+
+def test_files_that_cannot_be_read_are_named(tmp_path: Path):
+    (tmp_path / "latin.jsonl").write_bytes(b'{"id": "\xe4"}\n')
+    for name in ("latin.jsonl", "missing.jsonl", "."):
+        with pytest.raises(InputError):
+            list(read_jsonl(tmp_path / name))
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_rest(tmp_path: Path):
+    file = tmp_path / "labels.jsonl"
+    write_text(file, "old")
+
+    def rows():
+        yield {"id": "a"}
+        raise RuntimeError("killed half-way")
+
+    with pytest.raises(RuntimeError):
+        write_jsonl(file, rows())
+    with pytest.raises(ValueError):
+        write_jsonl(file, [{"score": float("nan")}])
+    assert file.read_text() == "old"
+    assert os.listdir(tmp_path) == ["labels.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("path", "safe"),
+    [("a.jpg", True), ("images/val2017/a.jpg", True), ("a..b/c", True), ("../a", False), ("a/../../b", False),
+     ("/a", False), ("", False), ("a\\b", False), ("a\0b", False)],
+)  # fmt: skip
+def test_paths_stay_inside_their_folder(path: str, safe: bool):
+    assert is_safe_path(path) is safe

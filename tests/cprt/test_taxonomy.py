@@ -1,0 +1,100 @@
+"""The taxonomy against the paper's tables, its worked examples, and extension."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cprt.errors import InputError
+from cprt.prompts import build
+from cprt.scoring import severity
+from cprt.taxonomy import Taxonomy
+
+PAPER_ORDER = (
+    "biometrics gov_ids unique_body_markings contact_details full_legal_name non_unique_id medical_data financial_data "
+    "beliefs nudity disability emotion_mental_health race_ethnicity age gender location activities lifestyle "
+    "property_assets documents metadata background_people"
+).split()
+
+
+def test_attributes_levels_and_weights_are_the_papers():
+    taxonomy = Taxonomy.default()
+    assert list(taxonomy.keys) == PAPER_ORDER  # Table 5's order
+    assert [attribute.level for attribute in taxonomy.attributes] == [1] * 3 + [2] * 10 + [3] * 5 + [4] * 4
+    assert taxonomy.sizes == (3, 10, 5, 4)
+    assert taxonomy.weights == (330, 30, 5, 1)  # Eq. 12
+    assert taxonomy.lower_bounds == (0.711, 0.514, 0.292, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("key", "question"),
+    [
+        ("unique_body_markings", "Are unique body markings visible that could uniquely identify a person (e.g., distinctive "
+                                 "tattoos or scars)?"),
+        ("full_legal_name", "Is a full legal name visible?"),
+        ("disability", "Are disabilities inferable (e.g., mobility, vision, or cognitive conditions; do not diagnose)?"),
+        ("race_ethnicity", "Is race or ethnicity inferable?"),
+        ("background_people", "Are background individuals or crowds present?"),
+    ],
+)  # fmt: skip
+def test_questions_stand_with_their_keys(key, question):
+    attributes = {attribute.key: attribute for attribute in Taxonomy.default().attributes}
+    assert attributes[key].question == question
+
+
+@pytest.mark.parametrize(
+    ("answers", "level"),
+    [
+        ((True, False, False, False), 1),  # B.1: passport number
+        ((True, True, True, True), 1),  # the first yes decides
+        ((False, True, False, False), 2),  # B.1: pregnancy status
+        ((False, False, True, False), 3),  # B.1: hobbies
+        ((False, False, False, True), 4),  # B.1: expensive watch
+        ((False, False, False, False), None),
+    ],
+)
+def test_the_decision_tree(answers, level):
+    assert Taxonomy.decide(*answers) == level
+
+
+def test_an_extension_rederives_sizes_weights_and_scores(tmp_path: Path):
+    file = tmp_path / "more.yaml"
+    file.write_text(
+        "remove: [metadata]\nattributes:\n"
+        "  - {key: voice_print, level: 1, question: 'Is a voice print visible?'}\n"
+        "  - {key: pets, level: 4, question: 'Are pets visible?'}\n"
+        "  - {key: habitat, level: 4, question: 'Is a habitat visible?'}\n"
+    )
+    taxonomy = Taxonomy.load(file)
+    assert taxonomy.sizes == (4, 10, 5, 5)
+    assert taxonomy.weights == (396, 36, 6, 1)  # by hand: 1, 1 + 5, 1 + 5 + 30, 1 + 5 + 30 + 360
+    assert taxonomy.keys[3] == "voice_print" and taxonomy.keys[-2:] == ("pets", "habitat")
+    assert severity((4, 10, 5, 5), taxonomy).score == 1.0
+    with pytest.raises(ValueError, match="count 4 of level 1"):
+        severity((4, 0, 0, 0))
+    policy = build("taxonomy", "score", taxonomy).policy
+    assert "voice_print: Is a voice print visible?" in policy and "metadata" not in policy
+    assert taxonomy.digest != Taxonomy.default().digest
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("attributes: [{key: age, level: 3, question: 'Again?'}]", "'age' is there twice"),
+        ("attributes: [{key: pets, level: 5, question: 'Are there pets?'}]", "level 5"),
+        ("attributes: [{key: Pets!, level: 4, question: 'Are there pets?'}]", "not a lower_case_name"),
+        ("attributes: [{key: pets, level: 4}]", "needs exactly key, level and question"),
+        ("attributes: pets", "must be a list"),
+        ("remove: [petz]", "'petz' is not in the published taxonomy"),
+        ("removed: [age]", "unknown key"),
+        ("- age", "must be a mapping"),
+        ("a: [", "not a YAML file"),
+    ],
+)
+def test_a_broken_extension_is_refused_with_its_name(tmp_path: Path, text: str, complaint: str):
+    file = tmp_path / "broken.yaml"
+    file.write_text(text)
+    with pytest.raises(InputError, match="broken.yaml") as caught:
+        Taxonomy.load(file)
+    assert complaint in str(caught.value) and "\n" not in str(caught.value)
