@@ -52,15 +52,21 @@ it as absent. Attributes of a more severe level weigh more than those of less se
 a photo more severe.
 """
 
-_ASK_SCORE = (
-    "How severe is the privacy risk of this photo? Answer with one JSON object and nothing else: "
-    '{"score": S}, where S is a number from 0.000 to 1.000.'
-)
-_ASK_ATTRIBUTES = (
-    "Which attributes are present in this photo, and how severe is its privacy risk? Answer with one JSON object and "
-    'nothing else: {"attributes": [KEYS], "level": L, "score": S}, where KEYS are the keys of the attributes that are '
-    "present, L is the most severe level among them (4 if there is none), and S is a number from 0.000 to 1.000."
-)
+# The format stands in the policy, where it is computed once for all photos; the question stays short.
+_FORMATS = {
+    "score": """\
+Answer with one JSON object and nothing else: {"score": S}, where S is a number from 0.000 to 1.000.
+""",
+    "attributes": """\
+Answer with one JSON object and nothing else: {"attributes": [KEYS], "level": L, "score": S}, where KEYS are the keys \
+of the attributes that are present, L is the most severe level among them (4 if there is none), and S is a number from \
+0.000 to 1.000.
+""",
+}
+_QUESTIONS = {
+    "score": "How severe is the privacy risk of this photo? Answer with the JSON.",
+    "attributes": "Which attributes are present in this photo, and how severe is its risk? Answer with the JSON.",
+}
 
 
 @dataclass(frozen=True)
@@ -107,8 +113,8 @@ def build(name: str, target: str = "score", taxonomy: Taxonomy | None = None) ->
         parts.append(_INTUITION)
     if name == "taxonomy":
         parts += [_GUIDED, *_levels(taxonomy or Taxonomy.default())]
-    question = _ASK_SCORE if target == "score" else _ASK_ATTRIBUTES
-    return Prompt(name, target, "\n".join(parts) + "\n", question)
+    parts.append(_FORMATS[target])
+    return Prompt(name, target, "\n".join(parts) + "\n", _QUESTIONS[target])
 
 
 def arrange(messages: Messages, model_type: str) -> Messages:

@@ -4,7 +4,7 @@ A taxonomy of your own is a YAML with any of three keys, applied to the publishe
 
     remove: [metadata]                    # keys to drop
     attributes:                           # attributes to add
-      - {key: voice_print, level: 1, question: Is a voice print visible (e.g., a spectrogram)?}
+      - {key: voice_print, level: 1, question: "Is a voice print visible (e.g., a spectrogram)?"}
     name: CPRT with voice prints
 
 Its weights and level sizes are rederived (Eq. 1); a new attribute stands after the published ones of its level.

@@ -60,7 +60,7 @@ def bench_labels(path: str | Path, images: str | Path, taxonomy: Taxonomy) -> tu
         except ValueError as error:
             raise InputError.at(where, str(error), field="id") from error
         wrong_level = row["level"] is not None and row["level"] != level
-        wrong_score = row["score"] is not None and abs(row["score"] - score) > SCORE_TOLERANCE
+        wrong_score = row["score"] is not None and abs(row["score"] - score) > SCORE_TOLERANCE + 1e-9
         if wrong_level or wrong_score:
             disagreements.append({"id": row["id"], "row": row["row"], "file": [row["level"], row["score"]],
                                   "recomputed": [level, score]})  # fmt: skip

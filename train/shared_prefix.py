@@ -24,6 +24,8 @@ from transformers import Cache
 from transformers.cache_utils import DynamicLayer
 from trl import SFTTrainer
 
+from train.pair_dataset import IGNORED
+
 KeysValues = list[tuple[torch.Tensor, torch.Tensor]]  # one (keys, values) a layer, each (1, heads, prefix, head_dim)
 
 
@@ -90,7 +92,11 @@ class SharedPrefixTrainer(SFTTrainer):
         self._window = None
         if self.plain_reason is None and batches:
             length = common_prefix([batch["input_ids"] for batch in batches], self._vision_start())
-            if length:
+            for batch in batches:
+                # A label is predicted by the token before it, which must therefore be in the rest.
+                labelled = (batch["labels"] != IGNORED).any(dim=0).nonzero()
+                length = min(length, int(labelled[0, 0]) - 1) if len(labelled) else length
+            if length > 0:
                 self._window = Window(batches[0]["input_ids"][:1, :length].to(device))
         return batches, num_items
 
@@ -147,7 +153,7 @@ class SharedPrefixTrainer(SFTTrainer):
         positions, _ = self.model.get_base_model().model.get_rope_index(
             inputs["input_ids"],
             mm_token_type_ids=inputs["mm_token_type_ids"],
-            image_grid_thw=inputs["image_grid_thw"],
+            image_grid_thw=inputs.get("image_grid_thw"),  # a micro-batch without images has none
             attention_mask=inputs["attention_mask"],
         )
         rest = {name: inputs[name][:, start:] for name in ("input_ids", "labels", "mm_token_type_ids")}
@@ -178,8 +184,12 @@ def plain_reason(trainer: Any) -> str | None:
         return f"{model.config.model_type} is not Qwen3-VL"
     if config is None:
         return "the model has no adapter"
-    if config.lora_dropout > 0:
+    if config.lora_dropout > 0 or model.config.get_text_config().attention_dropout > 0:
         return "dropout would differ from row to row"
+    if args.neftune_noise_alpha:
+        return "NEFTune's noise would differ from row to row"
+    if not trainer.model_accepts_loss_kwargs:
+        return "the loss is divided by the accumulation steps, the carried gradient with it (accepts_loss_kwargs)"
     if args.fp16:
         return "fp16 loss scaling would scale the carried gradient twice"
     if args.gradient_checkpointing and (args.gradient_checkpointing_kwargs or {}).get("use_reentrant"):
@@ -187,6 +197,8 @@ def plain_reason(trainer: Any) -> str | None:
     if trainer.accelerator.distributed_type not in (DistributedType.NO, DistributedType.MULTI_CPU,
                                                     DistributedType.MULTI_GPU):  # fmt: skip
         return f"{trainer.accelerator.distributed_type.value} shards the weights"
+    if args.n_gpu > 1:
+        return "one process with several GPUs copies the model at every step; use accelerate launch"
     if getattr(model, "is_quantized", False):
         return "the model is quantised"
     if args.torch_compile:

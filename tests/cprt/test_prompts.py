@@ -57,8 +57,12 @@ def test_one_user_message_with_the_photo_where_the_family_wants_it(name, target)
     assert wording == [prompt.policy, prompt.question]
 
 
-def test_both_targets_of_a_prompt_share_their_policy():
-    assert build("taxonomy", "score").policy == build("taxonomy", "attributes").policy
+@pytest.mark.parametrize(("name", "target"), ALL)
+def test_what_is_the_same_for_all_photos_stands_before_the_photo(name, target):
+    """The policy is computed once and the question once a photo, so the question is kept short."""
+    prompt = build(name, target)
+    assert "Answer with one JSON object" in prompt.policy
+    assert len(prompt.question.split()) < 25
 
 
 def test_prompts_are_told_apart_by_their_digest():

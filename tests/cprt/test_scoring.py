@@ -75,7 +75,9 @@ def test_a_printed_score_never_leaves_its_band():
         assert abs(printed - got.score) < 1e-3
 
 
-@pytest.mark.parametrize("counts", [(4, 0, 0, 0), (0, 11, 0, 0), (0, 0, 0, -1), (0, 0, 0, 0.5), (1, 2, 3), (1, 2, 3, 4, 5)])
+@pytest.mark.parametrize(
+    "counts", [(4, 0, 0, 0), (0, 11, 0, 0), (0, 0, 0, -1), (0, 0, 0, 0.5), (1, 2, 3), (1, 2, 3, 4, 5)]
+)
 def test_counts_outside_the_taxonomy_are_refused(counts):
     with pytest.raises(ValueError, match="count"):
         severity(counts)
@@ -100,7 +102,9 @@ def test_an_ambiguous_label_counts_as_absent():
     assert (levels[0], scores[0]) == (3, 0.292)
 
 
-@pytest.mark.parametrize("matrix", [np.full((2, 22), 0.7), np.full((2, 22), np.nan), np.full((2, 21), 1.0), np.ones(22)])
+@pytest.mark.parametrize(
+    "matrix", [np.full((2, 22), 0.7), np.full((2, 22), np.nan), np.full((2, 21), 1.0), np.ones(22)]
+)
 def test_other_labels_and_shapes_are_refused(matrix):
     with pytest.raises(ValueError, match="labels must"):
         severities(matrix)

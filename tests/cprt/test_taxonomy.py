@@ -30,10 +30,9 @@ def test_attributes_levels_and_weights_are_the_papers():
 @pytest.mark.parametrize(
     ("key", "question"),
     [
-        ("unique_body_markings", "Are unique body markings visible that could uniquely identify a person (e.g., distinctive "
-                                 "tattoos or scars)?"),
+        ("nudity", "Is nudity or sexual content visible?"),
         ("full_legal_name", "Is a full legal name visible?"),
-        ("disability", "Are disabilities inferable (e.g., mobility, vision, or cognitive conditions; do not diagnose)?"),
+        ("lifestyle", "Are lifestyle or habit clues visible (e.g., smoking, alcohol use, law enforcement interaction)?"),
         ("race_ethnicity", "Is race or ethnicity inferable?"),
         ("background_people", "Are background individuals or crowds present?"),
     ],

@@ -1,0 +1,96 @@
+"""The house rules: who imports whom, what stays light, what the commands say, what no file may hold."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+from cprt.cli import COMMANDS
+
+ROOT = Path(__file__).parents[1]
+ROOMS = {"cprt": set(), "data_prep": {"cprt"}, "train": {"cprt"}, "eval": {"cprt"}}
+
+
+def imported(file: Path) -> set[str]:
+    """Top-level names of all modules that a file imports, wherever in the file."""
+    names = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: relative import"
+            names.add(str(node.module).split(".")[0])
+    return names
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_stages_import_the_domain_and_never_one_another(room: str):
+    files = list((ROOT / room).rglob("*.py"))
+    assert files
+    for file in files:
+        foreign = imported(file) & set(ROOMS) - {room} - ROOMS[room]
+        assert not foreign, f"{file.relative_to(ROOT)} imports {foreign}"
+
+
+def test_no_file_in_train_shadows_a_dependency():
+    """``accelerate launch train/sft.py`` puts train/ first on the search path."""
+    taken = set(packages_distributions()) | set(sys.stdlib_module_names)
+    for file in (ROOT / "train").iterdir():
+        assert file.stem not in taken - {"train"}, f"{file.name} would be imported instead of the real {file.stem}"
+
+
+def test_the_wiring_stays_short():
+    assert len((ROOT / "train" / "sft.py").read_text().splitlines()) < 150
+
+
+IMPORTS = "import cprt.answers, cprt.local, cprt.metrics, cprt.prompts, cprt.records, cprt.scoring, cprt.store"
+HELP = """
+from importlib import import_module
+try:
+    import_module({module!r}).main(["--help"])
+except SystemExit:
+    pass
+"""
+HEAVY = """
+import sys
+print([name for name in ("torch", "transformers.models", "matplotlib") if name in sys.modules])
+"""
+
+
+@pytest.mark.parametrize("code", [IMPORTS, *(HELP.format(module=module) for _, module, _ in COMMANDS)])
+def test_the_domain_and_every_help_stay_free_of_torch(code: str):
+    done = subprocess.run([sys.executable, "-c", code + HEAVY], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_help_lists_the_commands_in_pipeline_order():
+    done = subprocess.run([sys.executable, "-m", "cprt.cli", "--help"], capture_output=True, text=True)
+    assert done.returncode == 0
+    positions = [done.stdout.index(f"\n  {name} ") for name, _, _ in COMMANDS]
+    assert positions == sorted(positions)
+
+
+def test_every_command_also_runs_as_a_module():
+    for _, module, _ in COMMANDS:
+        done = subprocess.run([sys.executable, "-m", module, "--no_such_option"], capture_output=True, text=True)
+        assert done.returncode == 2, done.stderr
+        assert len(done.stderr.splitlines()) == 1 and "error: " in done.stderr
+
+
+def test_an_unknown_command_gets_one_line():
+    done = subprocess.run([sys.executable, "-m", "cprt.cli", "pears"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "cprt: error: no command 'pears' (see cprt --help)\n"
+
+
+def test_configurations_open_with_the_command_that_runs_them():
+    files = [file for file in (ROOT / "configs").rglob("*.yaml") if "accelerate" not in file.parts]
+    assert len(files) >= 8
+    for file in files:
+        first = file.read_text().splitlines()[0]
+        assert first.startswith("# ") and str(file.relative_to(ROOT)) in first, file
