@@ -1,0 +1,78 @@
+"""Photos that show the same thing twice, so that none is trained on and tested on at once.
+
+Exact duplicates have the same pixels. Near duplicates (another size, another compression) are found by a difference
+hash: the photo is reduced to 9 x 8 grey pixels, and each of 64 bits says whether a pixel is brighter than its right
+neighbour. Two photos are near duplicates when at most ``threshold`` of their bits differ.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+# Of 64 bits. Recompressed or resized copies differ in 0 to 3, photos of different things in about 32.
+DEFAULT_THRESHOLD = 4
+_BLOCK = 1024  # rows compared at once: 1,024 x N x 8 bytes
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """``pixels``: SHA-256 of the decoded photo; ``bits``: its difference hash."""
+
+    pixels: str
+    bits: int
+
+
+def fingerprint(image: Image.Image) -> Fingerprint:
+    """Fingerprint of a decoded RGB photo."""
+    digest = hashlib.sha256(repr(image.size).encode() + image.tobytes()).hexdigest()
+    grey = np.asarray(image.convert("L").resize((9, 8), Image.Resampling.BOX), dtype=np.int16)
+    bits = np.packbits((grey[:, :-1] > grey[:, 1:]).ravel())
+    return Fingerprint(digest, int.from_bytes(bits.tobytes(), "big"))
+
+
+def clusters(fingerprints: Sequence[Fingerprint], threshold: int | None = DEFAULT_THRESHOLD) -> list[list[int]]:
+    """Groups of two or more photos that are duplicates of one another, as indices, each in ascending order.
+
+    Args:
+        threshold: bits that may differ; None finds exact duplicates only.
+
+    A chain of near duplicates is one group. A photo without any contrast has no bits to tell it by (all 0), so such
+    photos are compared exactly.
+    """
+    parent = list(range(len(fingerprints)))
+
+    def find(i: int) -> int:
+        while parent[i] != i:
+            parent[i] = parent[parent[i]]
+            i = parent[i]
+        return i
+
+    first: dict[str, int] = {}
+    for i, one in enumerate(fingerprints):
+        parent[find(i)] = find(first.setdefault(one.pixels, i))
+    if threshold is not None:
+        for i, j in _near(np.asarray([one.bits for one in fingerprints], dtype=np.uint64), threshold):
+            parent[find(i)] = find(j)
+    groups: dict[int, list[int]] = {}
+    for i in range(len(fingerprints)):
+        groups.setdefault(find(i), []).append(i)
+    return sorted(group for group in groups.values() if len(group) > 1)
+
+
+def _near(bits: NDArray[np.uint64], threshold: int) -> list[tuple[int, int]]:
+    """Pairs (i, j), j < i, whose bits differ in at most ``threshold`` places."""
+    found = []
+    for start in range(0, len(bits), _BLOCK):
+        block = bits[start : start + _BLOCK]
+        differing = np.bitwise_count(block[:, None] ^ bits[None, :])  # (block, N)
+        near = (differing <= threshold) & (block[:, None] != 0) & (bits[None, :] != 0)
+        for i, j in zip(*np.nonzero(near), strict=True):
+            if j < start + i:
+                found.append((start + int(i), int(j)))
+    return found

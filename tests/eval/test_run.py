@@ -1,0 +1,185 @@
+"""``cprt eval`` on the tiny model: batching and prefix sharing change no answer, and kills lose nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cprt.errors import InputError
+from cprt.images import load_image
+from cprt.local import LocalModel
+from cprt.prompts import build
+from cprt.records import read_labels, read_predictions
+from eval import metrics as metrics_command
+from eval.run import main
+
+
+def options(demo: Any, base: Path, out: Path, *more: str) -> list[str]:
+    return ["--model", str(base), "--labels", str(demo.test_labels), "--images", str(demo.images), "--out", str(out),
+            "--dtype", "float32", "--max_new_tokens", "24", "--prompt", "zero_shot", *more]  # fmt: skip
+
+
+def texts(out: Path) -> dict[str, str | None]:
+    return {prediction.id: prediction.text for prediction in read_predictions(out / "predictions.jsonl")}
+
+
+@pytest.fixture(scope="module")
+def evaluated(demo: Any, demo_base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("evaluated")
+    main(options(demo, demo_base, out))
+    return out
+
+
+def test_every_label_has_one_prediction_with_the_models_own_words(demo, demo_base, evaluated):
+    labels = read_labels(demo.test_labels)
+    predictions = read_predictions(evaluated / "predictions.jsonl")
+    assert [prediction.id for prediction in predictions] == [label.id for label in labels]
+    model = LocalModel(str(demo_base), dtype="float32")
+    photo = load_image(demo.images / str(labels[3].image))
+    (generation,) = model.generate([photo], build("zero_shot").messages(), 24)
+    assert predictions[3].text == generation.text
+    assert len({prediction.text for prediction in predictions}) > 1  # it looks at the photos
+
+
+def test_metrics_from_files_alone_are_the_same(demo, evaluated, tmp_path):
+    metrics_command.main(["--predictions", str(evaluated / "predictions.jsonl"), "--labels", str(demo.test_labels),
+                          "--out", str(tmp_path / "m.json")])  # fmt: skip
+    metrics = json.loads((tmp_path / "m.json").read_text())
+    assert metrics == json.loads((evaluated / "metrics.json").read_text())
+    assert metrics["n"] == 16 and sum(metrics["status_counts"].values()) == 16
+    assert {"coverage", "pearson", "spearman", "mae", "bias", "level_accuracy", "inter_level_accuracy",
+            "intra_level_accuracy"} <= metrics.keys()  # fmt: skip
+
+
+def test_the_run_record_says_what_made_the_answers(demo, evaluated):
+    record = json.loads((evaluated / "run.json").read_text())
+    assert record["prompt"] == build("zero_shot").identity()
+    assert record["decoding"]["max_new_tokens"] == 24 and record["dtype"] == "float32"
+    assert len(record["model"]) == 64 and record["adapter"] is None
+    assert os.uname().nodename not in json.dumps(record) and "user" not in record
+
+
+def test_a_second_run_asks_nothing(demo, demo_base, evaluated, monkeypatch):
+    before = (evaluated / "answers.jsonl").read_bytes()
+
+    def refuse(*args, **kwargs):
+        raise AssertionError("asked again")
+
+    monkeypatch.setattr(LocalModel, "generate", refuse)
+    main(options(demo, demo_base, evaluated))
+    assert (evaluated / "answers.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize("prompt", ["zero_shot", "taxonomy"])
+def test_batching_and_prefix_sharing_change_no_answer(mixed_demo, demo_base, prompt):
+    """Photos of several sizes, so that rows are padded: alone and plain against batched and shared."""
+    photos = [load_image(mixed_demo.images / str(label.image)) for label in read_labels(mixed_demo.test_labels)][:6]
+    messages = build(prompt).messages()
+    model = LocalModel(str(demo_base), dtype="float32")
+    together = model.generate(photos, messages, 20)
+    shared_one_by_one = [model.generate([photo], messages, 20)[0] for photo in photos]
+    model.model_type = "another family"  # takes the plain path
+    plain_together = model.generate(photos, messages, 20)
+    plain_one_by_one = [model.generate([photo], messages, 20)[0] for photo in photos]
+    assert together == shared_one_by_one == plain_together == plain_one_by_one
+    assert len({generation.text for generation in together}) > 1
+
+
+def test_an_adapter_gives_its_own_answers_and_shares_none(demo, demo_base, adapter, evaluated, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(evaluated, out)
+    main(options(demo, demo_base, out, "--adapter", str(adapter)))
+    assert len((out / "answers.jsonl").read_text().splitlines()) == 32
+    changed = texts(out)
+    assert changed != texts(evaluated)
+    main(options(demo, demo_base, out))  # back to the base: all kept
+    assert len((out / "answers.jsonl").read_text().splitlines()) == 32
+    assert texts(out) == texts(evaluated)
+
+
+def test_a_changed_photo_under_the_same_name_is_asked_anew(demo, demo_base, evaluated, tmp_path):
+    images, out = tmp_path / "data", tmp_path / "out"
+    shutil.copytree(demo.images, images)
+    shutil.copytree(evaluated, out)
+    first, second = (images / str(label.image) for label in read_labels(demo.test_labels)[:2])
+    shutil.copy(second, first)
+    main(options(demo, demo_base, out, "--images", str(images)))
+    # The same bytes under another name need no new answer.
+    assert len((out / "answers.jsonl").read_text().splitlines()) == 16
+    answers = list(texts(out).values())
+    assert answers[0] == answers[1]
+
+
+def test_a_photo_that_breaks_off_is_an_error_and_the_others_go_on(demo, demo_base, evaluated, tmp_path):
+    images, out = tmp_path / "data", tmp_path / "out"
+    shutil.copytree(demo.images, images)
+    broken = images / str(read_labels(demo.test_labels)[0].image)
+    broken.write_bytes(broken.read_bytes()[:900])
+    main(options(demo, demo_base, out, "--images", str(images)))
+    predictions = read_predictions(out / "predictions.jsonl")
+    assert (predictions[0].status, predictions[0].score, predictions[0].text) == ("error", None, None)
+    assert broken.name in str(predictions[0].error)
+    assert [prediction.text for prediction in predictions[1:]] == list(texts(evaluated).values())[1:]
+    assert json.loads((out / "metrics.json").read_text())["status_counts"]["error"] == 1
+
+
+def test_an_answer_cut_off_at_the_token_limit_is_unparsed(demo, demo_base, tmp_path):
+    main(options(demo, demo_base, tmp_path, "--max_new_tokens", "2", "--limit", "3"))
+    predictions = read_predictions(tmp_path / "predictions.jsonl")
+    assert [prediction.status for prediction in predictions] == ["unparsed"] * 3
+    assert predictions[0].error == "cut off at 2 tokens" and predictions[0].text
+
+
+def test_random_kills_lose_and_double_nothing(demo, demo_base, evaluated, tmp_path):
+    """Killed at any moment and run again, the predictions are those of an undisturbed run."""
+    rng = random.Random(0)
+    command = [sys.executable, "-m", "eval.run", *options(demo, demo_base, tmp_path, "--batch_size", "1")]
+    kept = tmp_path / "answers.jsonl"
+    for target in sorted(rng.sample(range(1, 15), 3)):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while process.poll() is None and (not kept.exists() or kept.read_bytes().count(b"\n") < target):
+            time.sleep(0.01)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    assert kept.read_bytes().count(b"\n") < 16, "killed too late to prove anything"
+    subprocess.run(command, check=True, capture_output=True)
+    rows = [json.loads(line)["key"] for line in kept.read_text().splitlines()]
+    assert len(rows) == len(set(rows)) == 16
+    assert texts(tmp_path) == texts(evaluated)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (["--model", "nowhere/at/all"], "nowhere/at/all: no such model folder"),
+        (["--labels", "nowhere.jsonl"], "nowhere.jsonl: No such file"),
+        (["--images", "nowhere"], "nowhere: is not a folder of images"),
+        (["--adapter", "tests"], "tests: is not an adapter folder"),
+        (["--batch_size", "0"], "batch_size must be at least 1"),
+        (["--target", "attributes"], "target attributes needs prompt taxonomy"),
+        (["--taxonomy", "nowhere.yaml"], "nowhere.yaml: No such file"),
+    ],
+)
+def test_bad_input_gets_one_line(demo, demo_base, tmp_path, change, complaint):
+    with pytest.raises(InputError) as caught:
+        main(options(demo, demo_base, tmp_path / "out", *change))
+    assert complaint in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_photo_that_is_none_stops_the_run_before_the_model_is_loaded(demo, tmp_path):
+    images = tmp_path / "data"
+    shutil.copytree(demo.images, images)
+    broken = images / str(read_labels(demo.test_labels)[0].image)
+    broken.write_text("not an image")
+    with pytest.raises(InputError, match=f"{broken.name}: is not an image"):
+        main(options(demo, Path("nowhere/at/all"), tmp_path / "out", "--images", str(images)))
