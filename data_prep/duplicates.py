@@ -22,15 +22,16 @@ _BLOCK = 1024  # rows compared at once: 1,024 x N x 8 bytes
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """``pixels``: SHA-256 of the decoded photo; ``bits``: its difference hash."""
+    """``pixels``: SHA-256 of the decoded photo, None for one of a single colour; ``bits``: its difference hash."""
 
-    pixels: str
+    pixels: str | None
     bits: int
 
 
 def fingerprint(image: Image.Image) -> Fingerprint:
     """Fingerprint of a decoded RGB photo."""
-    digest = hashlib.sha256(repr(image.size).encode() + image.tobytes()).hexdigest()
+    blank = all(low == high for low, high in image.getextrema())
+    digest = None if blank else hashlib.sha256(repr(image.size).encode() + image.tobytes()).hexdigest()
     grey = np.asarray(image.convert("L").resize((9, 8), Image.Resampling.BOX), dtype=np.int16)
     bits = np.packbits((grey[:, :-1] > grey[:, 1:]).ravel())
     return Fingerprint(digest, int.from_bytes(bits.tobytes(), "big"))
@@ -42,8 +43,9 @@ def clusters(fingerprints: Sequence[Fingerprint], threshold: int | None = DEFAUL
     Args:
         threshold: bits that may differ; None finds exact duplicates only.
 
-    A chain of near duplicates is one group. A photo without any contrast has no bits to tell it by (all 0), so such
-    photos are compared exactly.
+    A chain of near duplicates is one group. Photos of a single colour show nothing that could be learnt from one and
+    tested on another, and are no duplicates; where only the hash has no contrast (all bits 0), photos are compared
+    exactly.
     """
     parent = list(range(len(fingerprints)))
 
@@ -55,7 +57,8 @@ def clusters(fingerprints: Sequence[Fingerprint], threshold: int | None = DEFAUL
 
     first: dict[str, int] = {}
     for i, one in enumerate(fingerprints):
-        parent[find(i)] = find(first.setdefault(one.pixels, i))
+        if one.pixels is not None:
+            parent[find(i)] = find(first.setdefault(one.pixels, i))
     if threshold is not None:
         for i, j in _near(np.asarray([one.bits for one in fingerprints], dtype=np.uint64), threshold):
             parent[find(i)] = find(j)

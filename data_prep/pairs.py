@@ -1,23 +1,34 @@
-"""``cprt pairs``: labels -> instruction-response pairs for SFT: a level-balanced training set, the rest as hold-out."""
+"""``cprt pairs``: labels -> instruction-response pairs for SFT: a level-balanced training set, the rest as hold-out.
+
+No photo is on two sides: a duplicate of an excluded photo is left out, and so is a hold-out photo that repeats a
+training photo. Writes ``OUT/{train,holdout}.jsonl``, and as data card ``OUT/card.json`` and ``card.png`` (levels and
+attributes, as paper Fig. 7), with ``--models`` the lengths of the pairs in each model's tokens too.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tqdm import tqdm
 
 from cprt.answers import render
 from cprt.config import parse, run
 from cprt.errors import InputError
-from cprt.images import check_images, image_root
+from cprt.images import image_root, load_image
 from cprt.prompts import PROMPTS, TARGETS, Prompt, build
 from cprt.provenance import write_run
-from cprt.records import Label, Pair, read_labels, write_jsonl
+from cprt.records import Label, Pair, read_labels, write_json, write_jsonl
 from cprt.taxonomy import LEVELS, Taxonomy
+from data_prep.card import data_card, draw_card
+from data_prep.duplicates import DEFAULT_THRESHOLD, Fingerprint, clusters, fingerprint
+from data_prep.exclusions import read_exclusions
+from data_prep.lengths import check_lengths
 
 
 @dataclass
@@ -31,13 +42,32 @@ class PairsArguments:
         default=2048, metadata={"help": "training pairs to draw, as equally from the levels as they allow"}
     )
     seed: int = field(default=0, metadata={"help": "seed of the draw and of the order"})
+    exclude: list[str] = field(
+        default_factory=list,
+        metadata={"help": "files whose photos must not be trained on: labels.jsonl, CPRT-Bench JSON, or an id a line"},
+    )
+    duplicates: str = field(
+        default="near",
+        metadata={"help": "duplicates to keep off the other side", "choices": ["near", "exact", "keep"]},
+    )
+    duplicate_bits: int = field(
+        default=DEFAULT_THRESHOLD, metadata={"help": "near duplicates differ in at most so many of 64 hash bits"}
+    )
+    models: list[str] = field(
+        default_factory=list, metadata={"help": "checkpoints, one a family, in whose tokens pairs are measured"}
+    )
+    max_tokens: int = field(default=4096, metadata={"help": "longest pair that --models may find, in tokens"})
+    max_pixels: int | None = field(default=None, metadata={"help": "the recipe's max_pixels, for --models"})
     taxonomy: str | None = field(default=None, metadata={"help": "YAML that extends the published taxonomy"})
 
     def __post_init__(self) -> None:
-        if self.size < 1:
-            raise ValueError(f"size must be at least 1, not {self.size}")
+        for name, least in (("size", 1), ("max_tokens", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
         if self.seed < 0:
             raise ValueError(f"seed must not be negative, not {self.seed}")
+        if not 0 <= self.duplicate_bits <= 16:
+            raise ValueError(f"duplicate_bits must be from 0 to 16, not {self.duplicate_bits}")
         if self.target == "attributes" and self.prompt != "taxonomy":
             raise ValueError("target attributes needs prompt taxonomy, which tells the model the keys")
 
@@ -49,21 +79,36 @@ def main(argv: Sequence[str] | None = None) -> None:
     prompt = build(args.prompt, args.target, taxonomy)
     labels = read_labels(args.labels, taxonomy)
     _check_labels(labels, args.labels)
-    check_images(image_root(args.images), [str(label.image) for label in labels])
-    train, holdout = split(labels, args.size, args.seed)
-    report: dict[str, Any] = {}
-    for name, part in (("train", train), ("holdout", holdout)):
-        write_jsonl(Path(args.out) / f"{name}.jsonl", [make_pair(label, prompt, taxonomy) for label in part])
-        counts = Counter(label.level for label in part)
-        report[name] = {"pairs": len(part), "levels": {str(level): counts[level] for level in LEVELS}}
-        levels = ", ".join(f"level {level}: {counts[level]}" for level in LEVELS)
-        print(f"{Path(args.out) / name}.jsonl: {len(part)} pairs ({levels})")
-    if len(train) < args.size:
-        print(f"  --size {args.size} is more than there is: all {len(train)} went to training, no hold-out is left")
-    elif len(set(report["train"]["levels"].values())) > 2:
-        print("  a level had fewer rows than its share: it gave all it has, the others filled up")
-    facts = {"seed": args.seed, "taxonomy": taxonomy.digest, "prompt": prompt.identity(), "report": report}
-    write_run(args.out, args, {"labels": args.labels}, **facts)
+    root = image_root(args.images)
+    excluded = read_exclusions(args.exclude, root)
+    for row, label in enumerate(labels, start=1):
+        if label.id in excluded.ids:
+            raise InputError.at(args.labels, f"{label.id!r} is excluded by {excluded.ids[label.id]}", row, "id")
+
+    prints = fingerprints(root, [*(str(label.image) for label in labels), *excluded.images])
+    twins = _twins([*(label.id for label in labels), *excluded.images], prints, args)
+    candidates, dropped = leave_out(labels, excluded.images, twins)
+    if not candidates:
+        raise InputError.at(args.labels, "every photo is a duplicate of an excluded one")
+    train, rest = split(candidates, args.size, args.seed)
+    holdout, repeated = leave_out(rest, [label.id for label in train], twins)
+    dropped += repeated
+    parts = {"train": train, "holdout": holdout}
+    pairs = {name: [make_pair(label, prompt, taxonomy) for label in part] for name, part in parts.items()}
+    lengths = [
+        check_lengths(model, [*pairs["train"], *pairs["holdout"]], root, args.max_pixels, args.max_tokens)
+        for model in args.models
+    ]
+    card = data_card(parts, taxonomy) | {"left_out_duplicates": dropped, "token_lengths": lengths}
+    for name, rows in pairs.items():
+        write_jsonl(Path(args.out) / f"{name}.jsonl", rows)
+    write_json(Path(args.out) / "card.json", card)
+    draw_card(Path(args.out) / "card.png", card, taxonomy)
+    facts = {"seed": args.seed, "taxonomy": taxonomy.digest, "prompt": prompt.identity()}
+    write_run(
+        args.out, args, {"labels": args.labels, **{f"exclude_{i}": f for i, f in enumerate(args.exclude)}}, **facts
+    )
+    _report(args, parts, dropped, lengths)
 
 
 def make_pair(label: Label, prompt: Prompt, taxonomy: Taxonomy) -> Pair:
@@ -110,11 +155,79 @@ def shares(available: Sequence[int], size: int) -> list[int]:
     return taken
 
 
+def fingerprints(root: Path, paths: Sequence[str]) -> list[Fingerprint]:
+    """Decode every photo once, in full: one that cannot be read would otherwise stop a training run hours later.
+
+    Raises InputError that names the first unreadable photo and counts the others.
+    """
+
+    def one(path: str) -> Fingerprint | InputError:
+        try:
+            return fingerprint(load_image(root / path))
+        except InputError as error:
+            return error
+
+    with ThreadPoolExecutor() as pool:  # decoding releases the interpreter lock
+        found = list(tqdm(pool.map(one, paths), total=len(paths), desc="reading photos", unit="photo", leave=False))
+    faults = [error for error in found if isinstance(error, InputError)]
+    if faults:
+        raise InputError(str(faults[0]) + (f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""))
+    return [one for one in found if isinstance(one, Fingerprint)]
+
+
+def leave_out(
+    labels: Sequence[Label], taken: Sequence[str], twins: Mapping[str, set[str]]
+) -> tuple[list[Label], list[dict[str, str]]]:
+    """Labels whose photo repeats none that is ``taken``, and those that do, with what they repeat.
+
+    ``twins`` maps the id (or excluded path) of every duplicate to those of its group.
+    """
+    known = set(taken)
+    kept: list[Label] = []
+    dropped: list[dict[str, str]] = []
+    for label in labels:
+        same = (twins.get(label.id, set()) - {label.id}) & known
+        if same:
+            dropped.append({"id": label.id, "duplicate_of": min(same)})
+        else:
+            kept.append(label)
+    return kept, dropped
+
+
+def _twins(names: Sequence[str], prints: Sequence[Fingerprint], args: PairsArguments) -> dict[str, set[str]]:
+    if args.duplicates == "keep":
+        return {}
+    groups = clusters(prints, args.duplicate_bits if args.duplicates == "near" else None)
+    return {names[i]: {names[j] for j in group} for group in groups for i in group}
+
+
 def _check_labels(labels: Sequence[Label], path: str) -> None:
     for row, label in enumerate(labels, start=1):
         for name in ("image", "labels"):
             if getattr(label, name) is None:
                 raise InputError.at(path, f"is missing in row {row} ({label.id!r})", field=name)
+
+
+def _report(
+    args: PairsArguments,
+    parts: dict[str, list[Label]],
+    dropped: Sequence[dict[str, str]],
+    lengths: Sequence[dict[str, Any]],
+) -> None:
+    for name, part in parts.items():
+        counts = Counter(label.level for label in part)
+        levels = ", ".join(f"level {level}: {counts[level]}" for level in LEVELS)
+        print(f"{Path(args.out) / name}.jsonl: {len(part)} pairs ({levels})")
+    train = Counter(label.level for label in parts["train"])
+    if len(parts["train"]) < args.size:
+        print(f"  --size {args.size} is more than there is: all {len(parts['train'])} train, no hold-out is left")
+    elif max(train.values()) - min(train[level] for level in LEVELS) > 1:
+        print("  a level had fewer rows than its share: it gave all it has, the others filled up")
+    if dropped:
+        examples = ", ".join(f"{row['id']} = {row['duplicate_of']}" for row in dropped[:3])
+        print(f"  {len(dropped)} duplicates left out: {examples}{', ...' if len(dropped) > 3 else ''} (see card.json)")
+    for row in lengths:
+        print(f"  {row['model']}: pairs of {row['shortest']} to {row['longest']} tokens")
 
 
 if __name__ == "__main__":

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from cprt.colors import LEVEL_COLORS
 from cprt.records import Label, Prediction
 from cprt.taxonomy import LEVELS, Taxonomy
-
-# One hue a level, from the most severe to the least, told apart by colour-blind readers too.
-LEVEL_COLORS = ("#a50026", "#e08214", "#4393c3", "#878787")
 
 
 def scores_by_level(

@@ -44,8 +44,17 @@ def test_near_pairs_against_a_brute_force_count_of_bits():
     assert clusters(prints, threshold=1) == sorted(sorted(group) for group in expected if len(group) > 1)
 
 
-def test_photos_without_contrast_are_only_exact_duplicates():
-    prints = [fingerprint(Image.new("RGB", (8, 8), color)) for color in ("red", "blue", "red")]
+def test_photos_of_one_colour_are_no_duplicates():
+    assert clusters([fingerprint(Image.new("RGB", (8, 8), color)) for color in ("red", "blue", "red")]) == []
+
+
+def test_photos_too_faint_for_the_hash_are_only_exact_duplicates():
+    faint = [Image.new("RGB", (90, 80), color) for color in ("red", "blue", "red")]
+    for image in faint:
+        image.putpixel((0, 0), (255, 255, 255))
+    faint = [image.transpose(Image.Transpose.FLIP_LEFT_RIGHT) for image in faint]
+    prints = [fingerprint(image) for image in faint]
+    assert {one.bits for one in prints} == {0}
     assert clusters(prints) == [[0, 2]]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -32,7 +33,8 @@ def labelled(tmp_path: Path) -> Path:
         row = {a.key: float(a.level >= level and rng.random() < 0.4) for a in TAXONOMY.attributes}
         row[next(a.key for a in TAXONOMY.attributes if a.level == level)] = 1.0
         (levels, scores) = severities([list(row.values())])
-        Image.new("RGB", (4, 4)).save(tmp_path / "images" / f"{number}.png")
+        photo = Image.fromarray(rng.integers(0, 256, (6, 8, 3), dtype=np.uint8)).resize((64, 48))
+        photo.save(tmp_path / "images" / f"{number}.png")
         labels.append(Label(str(number), f"images/{number}.png", row, int(levels[0]), float(scores[0]), "test"))
     write_jsonl(tmp_path / "labels.jsonl", labels)
     return tmp_path
@@ -116,3 +118,87 @@ def test_what_cannot_be_trained_on_is_refused_before_anything_is_written(labelle
 def test_bad_options_get_one_line(labelled: Path, options: list[str], complaint: str):
     with pytest.raises(InputError, match=complaint):
         pairs_of(labelled, *options)
+
+
+def test_no_photo_is_on_two_sides(labelled: Path, capsys):
+    """Copies of other photos, exact and saved anew: none in the hold-out repeats one that is trained on."""
+    images = labelled / "images"
+    for copy, original in ((10, 40), (11, 41), (12, 41)):
+        Image.open(images / f"{original}.png").resize((90, 90)).convert("L" if copy == 12 else "RGB").save(
+            images / f"{copy}.png"
+        )
+    shutil.copy(images / "50.png", images / "13.png")
+    groups = [{"10", "40"}, {"11", "12", "41"}, {"13", "50"}]
+    dropped = 0
+    for seed in range(4):
+        train, holdout = pairs_of(labelled, "--size", "40", "--seed", str(seed), name=f"p{seed}")
+        sides = [{pair.id for pair in side} for side in (train, holdout)]
+        for group in groups:
+            assert not (group & sides[0] and group & sides[1])
+        card = json.loads((labelled / f"p{seed}" / "card.json").read_text())
+        assert len(train) == 40 and len(train) + len(holdout) + len(card["left_out_duplicates"]) == 100
+        dropped += len(card["left_out_duplicates"])
+    assert dropped and "duplicates left out" in capsys.readouterr().out
+    train, holdout = pairs_of(labelled, "--size", "40", "--duplicates", "keep", name="all")
+    assert len(train) + len(holdout) == 100
+
+
+def test_duplicates_of_excluded_photos_are_left_out(labelled: Path):
+    shutil.copy(labelled / "images" / "50.png", labelled / "images" / "test_photo.png")
+    (labelled / "test.txt").write_text("test_photo.png\nelsewhere.jpg\n")
+    train, holdout = pairs_of(labelled, "--size", "500", "--exclude", str(labelled / "test.txt"))
+    assert len(train) == 99 and not holdout
+    card = json.loads((labelled / "pairs" / "card.json").read_text())
+    assert card["left_out_duplicates"] == [{"id": "50", "duplicate_of": "images/test_photo.png"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "complaint"),
+    [
+        ("x.txt", "a\n7\n", r"labels.jsonl:8: field 'id': '7' is excluded by .*x.txt"),
+        ("x.json", '[{"id": "val2017/7.jpg"}]', r"labels.jsonl:8: field 'id': '7' is excluded by .*x.json"),
+        ("x.jsonl", '{"id": "7"}\n', r"labels.jsonl:8: field 'id': '7' is excluded by .*x.jsonl"),
+        ("x.txt", "../../x\n", r"x.txt:1: field 'id': '../../x' is not a file name inside"),
+        ("x.txt", "\n", r"x.txt: excludes nothing"),
+        ("x.json", '[{"name": "7"}]', r"x.json:1: field 'id': is missing"),
+        ("gone.txt", None, r"gone.txt: No such file"),
+    ],
+)
+def test_an_excluded_photo_among_the_labels_is_refused(labelled: Path, name, content, complaint):
+    if content is not None:
+        (labelled / name).write_text(content)
+    with pytest.raises(InputError, match=complaint):
+        pairs_of(labelled, "--exclude", str(labelled / name))
+    assert not (labelled / "pairs").exists()
+
+
+def test_the_card_counts_what_is_there(labelled: Path):
+    train, holdout = pairs_of(labelled, "--size", "40")
+    card = json.loads((labelled / "pairs" / "card.json").read_text())
+    labels = {label.id: label for label in read_labels(labelled / "labels.jsonl")}
+    for name, pairs in (("train", train), ("holdout", holdout)):
+        counts = Counter(key for pair in pairs for key in labels[pair.id].present(TAXONOMY))
+        assert card[name]["attributes"] == {key: counts[key] for key in TAXONOMY.keys}
+        assert card[name]["pairs"] == len(pairs)
+    with Image.open(labelled / "pairs" / "card.png") as picture:
+        assert picture.format == "PNG"
+
+
+def test_pairs_are_measured_in_the_models_own_tokens(labelled: Path, demo_base: Path):
+    """Against the processor's own count of a whole pair."""
+    from cprt.local import load_processor
+
+    options = ["--models", str(demo_base), "--max_pixels", "9216", "--target", "attributes"]
+    train, holdout = pairs_of(labelled, *options)
+    card = json.loads((labelled / "pairs" / "card.json").read_text())
+    processor = load_processor(str(demo_base), max_pixels=9216)
+    lengths = []
+    for pair in train + holdout:
+        text = processor.apply_chat_template([*pair.prompt, *pair.completion])
+        image = Image.open(labelled / pair.images[0])
+        lengths.append(processor(text=[text], images=[[image]])["input_ids"][0])
+    lengths = [len(ids) for ids in lengths]
+    (measured,) = card["token_lengths"]
+    assert (measured["shortest"], measured["longest"]) == (min(lengths), max(lengths))
+    with pytest.raises(InputError, match=f"is {max(lengths)} tokens long, over --max_tokens {max(lengths) - 1}"):
+        pairs_of(labelled, *options, "--max_tokens", str(max(lengths) - 1), name="short")
