@@ -1,4 +1,8 @@
-"""``cprt labels``: label files -> ``labels.jsonl``, with level and score recomputed from the attributes."""
+"""``cprt labels``: label files -> ``labels.jsonl``, with level and score recomputed from the attributes.
+
+``--source`` says what the file is: ``bench`` (CPRT-Bench JSON), ``csv`` (a hand-made table: id and one column a key) or
+``annotations`` (the rows of ``cprt annotate``, of which the consensus is taken).
+"""
 
 from __future__ import annotations
 
@@ -15,18 +19,19 @@ from cprt.provenance import write_run
 from cprt.records import Label, write_jsonl
 from cprt.scoring import severities
 from cprt.taxonomy import LEVELS, Taxonomy
-from data_prep.bench import read_bench
+from data_prep.label_files import Stated, read_aliases, read_annotations, read_bench, read_csv
 
-SOURCES = ("bench",)
+SOURCES = ("bench", "csv", "annotations")
 SCORE_TOLERANCE = 6e-4  # a file's score has three decimals, rounded or truncated
 
 
 @dataclass
 class LabelsArguments:
-    input: str = field(metadata={"help": "label file: a CPRT-Bench JSON list"})
+    input: str = field(metadata={"help": "label file"})
     images: str = field(metadata={"help": "folder that holds images/, or images/ itself"})
     out: str = field(metadata={"help": "labels.jsonl to write"})
     source: str = field(default="bench", metadata={"help": "what the label file is", "choices": list(SOURCES)})
+    aliases: str | None = field(default=None, metadata={"help": "YAML that maps other spellings of keys to ours"})
     taxonomy: str | None = field(default=None, metadata={"help": "YAML that extends the published taxonomy"})
 
 
@@ -34,53 +39,62 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Command line of ``cprt labels``."""
     (args,) = parse(LabelsArguments, argv, prog="cprt labels", description=__doc__)
     taxonomy = Taxonomy.load(args.taxonomy)
-    labels, report = bench_labels(args.input, args.images, taxonomy)
+    aliases = read_aliases(args.aliases, taxonomy) if args.aliases else {}
+    without: list[str] = []
+    if args.source == "bench":
+        rows = read_bench(args.input, taxonomy, aliases)
+    elif args.source == "csv":
+        rows = read_csv(args.input, taxonomy, aliases)
+    else:
+        rows, without = read_annotations(args.input, taxonomy)
+    labels, report = make_labels(rows, f"{args.source}:{Path(args.input).name}", args.images, taxonomy, args.input)
+    report["without_consensus"] = without
     write_jsonl(args.out, labels)
     write_run(args.out, args, {"input": args.input}, taxonomy=taxonomy.digest, report=report)
     _print(report, args.out)
 
 
-def bench_labels(path: str | Path, images: str | Path, taxonomy: Taxonomy) -> tuple[list[Label], dict[str, Any]]:
+def make_labels(
+    rows: Sequence[Stated], source: str, images: str | Path, taxonomy: Taxonomy, file: str | Path
+) -> tuple[list[Label], dict[str, Any]]:
     """Labels of all rows whose image is there, and a report on the rest.
 
     The score and level that follow from the attributes win over the file's; each row that disagrees is listed.
-    Raises InputError for a file that cannot be used, and when none of its images is there.
+    Raises InputError for a row that cannot be used, and when none of the images is there.
     """
-    rows = read_bench(path, taxonomy)
-    levels, scores = severities([list(row["labels"].values()) for row in rows], taxonomy)
+    levels, scores = severities([list(row.labels.values()) for row in rows], taxonomy)
     index = ImageIndex(images)
     labels: list[Label] = []
     missing: list[str] = []
     disagreements: list[dict[str, Any]] = []
-    seen: dict[str, int] = {}
+    seen: dict[str, str] = {}
     for row, level, score in zip(rows, levels.tolist(), scores.tolist(), strict=True):
-        where = f"{path}: row {row['row']}"
         try:
-            image = index.find(row["id"])
+            image = index.find(row.id)
         except ValueError as error:
-            raise InputError.at(where, str(error), field="id") from error
-        wrong_level = row["level"] is not None and row["level"] != level
-        wrong_score = row["score"] is not None and abs(row["score"] - score) > SCORE_TOLERANCE + 1e-9
+            raise InputError.at(row.where, str(error), field="id") from error
+        wrong_level = row.level is not None and row.level != level
+        wrong_score = row.score is not None and abs(row.score - score) > SCORE_TOLERANCE + 1e-9
         if wrong_level or wrong_score:
-            disagreements.append({"id": row["id"], "row": row["row"], "file": [row["level"], row["score"]],
-                                  "recomputed": [level, score]})  # fmt: skip
+            stated, recomputed = [row.level, row.score], [level, score]
+            disagreements.append({"id": row.id, "row": row.where, "file": stated, "recomputed": recomputed})
         if image is None:
-            missing.append(row["id"])
+            missing.append(row.id)
             continue
         id = Path(image).stem
         if id in seen:
-            raise InputError.at(where, f"{row['id']!r} names the same image as row {seen[id]}", field="id")
-        seen[id] = row["row"]
-        labels.append(Label(id, image, row["labels"], level, score, f"bench:{Path(path).name}"))
+            raise InputError.at(row.where, f"{row.id!r} names the same image as {seen[id]}", field="id")
+        seen[id] = row.where
+        labels.append(Label(id, image, row.labels, level, score, source))
     if not labels:
-        raise InputError.at(path, f"none of its {len(rows)} images is in {index.root} (first: {missing[0]!r})")
+        raise InputError.at(file, f"none of its {len(rows)} images is in {index.root} (first: {missing[0]!r})")
     report = {
         "rows": len(rows),
         "labels": len(labels),
         "levels": {str(level): count for level, count in sorted(Counter(label.level for label in labels).items())},
         "missing_images": missing,
         "disagreements": disagreements,
-        "ambiguous_values": sum(value == 0.5 for row in rows for value in row["labels"].values()),
+        "ambiguous_values": sum(value == 0.5 for row in rows for value in row.labels.values()),
         "without_attribute": sum(not label.present(taxonomy) for label in labels),
     }
     return labels, report
@@ -89,13 +103,14 @@ def bench_labels(path: str | Path, images: str | Path, taxonomy: Taxonomy) -> tu
 def _print(report: dict[str, Any], out: str) -> None:
     levels = ", ".join(f"level {level}: {report['levels'].get(str(level), 0)}" for level in LEVELS)
     print(f"{out}: {report['labels']} of {report['rows']} rows ({levels})")
-    for name, rows in (("without an image", report["missing_images"]),
-                       ("whose level or score disagrees with their attributes", report["disagreements"])):  # fmt: skip
+    for name, rows in (
+        ("rows without an image", report["missing_images"]),
+        ("photos that some annotator did not answer", report["without_consensus"]),
+        ("rows whose level or score disagrees with their attributes", report["disagreements"]),
+    ):
         if rows:
             ids = [row if isinstance(row, str) else row["id"] for row in rows]
-            print(
-                f"  {len(rows)} rows {name}: {', '.join(ids[:5])}{', ...' if len(ids) > 5 else ''} (see the run record)"
-            )
+            print(f"  {len(rows)} {name}: {', '.join(ids[:5])}{', ...' if len(ids) > 5 else ''} (see the run record)")
 
 
 if __name__ == "__main__":

@@ -13,9 +13,9 @@ from PIL import Image
 from cprt.errors import InputError
 from cprt.scoring import severity
 from cprt.taxonomy import Taxonomy
-from data_prep.bench import read_bench
 from data_prep.demo_data import draw_attributes, main
 from data_prep.drawings import draw
+from data_prep.label_files import read_bench
 
 TAXONOMY = Taxonomy.default()
 
@@ -51,12 +51,10 @@ def test_the_label_files_are_cprt_benchs(collection: Path):
         rows = read_bench(collection / file, TAXONOMY)
         assert len(rows) == count
         for row in rows:
-            counts = [
-                sum(row["labels"][a.key] for a in TAXONOMY.attributes if a.level == level) for level in (1, 2, 3, 4)
-            ]
+            counts = [sum(row.labels[a.key] for a in TAXONOMY.attributes if a.level == level) for level in (1, 2, 3, 4)]
             truth = severity(counts)
-            assert (row["level"], row["score"]) == (truth.level, round(truth.score, 3))
-            annotation = json.loads((collection / f"annotations/{split}2017/{Path(row['id']).stem}.json").read_text())
+            assert (row.level, row.score) == (truth.level, round(truth.score, 3))
+            annotation = json.loads((collection / f"annotations/{split}2017/{Path(row.id).stem}.json").read_text())
             assert len(annotation["labels"]) == (sum(counts) or 1)  # a0_safe where there is nothing
 
 

@@ -136,7 +136,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("[]", "bench.json: has no rows"),
         ("", "bench.json:1: not valid JSON"),
         ([GOOD, GOOD], "bench.json: row 2: field 'id': '2017_1' is there already in row 1"),
-        ([GOOD, changed("id", "2017_1.jpg")], "row 2: field 'id': '2017_1.jpg' names the same image as row 1"),
+        ([GOOD, changed("id", "2017_1.jpg")], "row 2: field 'id': '2017_1.jpg' names the same image as"),
         ([GOOD, changed("id", "../../x")], "bench.json: row 2: field 'id': '../../x' is not a file name inside"),
         ([changed("id", None)], "bench.json: row 1: field 'id': must be a non-empty text"),
         ([changed("level", 5)], "bench.json: row 1: field 'level': 5 is not 1, 2, 3 or 4"),
@@ -156,3 +156,106 @@ def test_bad_input_is_named_and_nothing_is_written(collection: Path, rows: Any, 
         labels_of(collection, rows)
     assert complaint in str(caught.value) and "\n" not in str(caught.value)
     assert not (collection / "out").exists()
+
+
+HEADER = "id," + ",".join(TAXONOMY.keys)
+
+
+def csv_row(id: str, *keys: str) -> str:
+    return id + "," + ",".join("1" if key in keys else "0" for key in TAXONOMY.keys)
+
+
+def from_file(collection: Path, name: str, text: str, *options: str) -> list[Any]:
+    (collection / name).write_text(text)
+    out = collection / "out" / "labels.jsonl"
+    main(["--input", str(collection / name), "--images", str(collection), "--out", str(out), *options])
+    return read_labels(out)
+
+
+def test_a_hand_made_table_gives_the_same_labels_as_the_json(collection: Path):
+    bench = labels_of(collection, [{"id": "2017_1", "binary_labels": groups(["age", "beliefs"])}])
+    text = f"{HEADER}\n{csv_row('2017_1.jpg', 'age', 'beliefs')}\n\n"
+    table = from_file(collection, "hand.csv", text, "--source", "csv")
+    assert [(label.labels, label.level, label.score) for label in table] == [
+        (label.labels, label.level, label.score) for label in bench
+    ]
+    assert table[0].source == "csv:hand.csv"
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (f"{HEADER}\n{csv_row('2017_1')}\n{csv_row('2017_2')[:-1]}2\n", "hand.csv:3: field 'background_people': 2.0"),
+        (f"{HEADER}\n{csv_row('2017_1')[:-1]}yes\n", "hand.csv:2: field 'background_people': 'yes' is not 0, 0.5 or 1"),
+        (f"{HEADER}\n{csv_row('2017_1')[:-1]}\n", "hand.csv:2: field 'background_people': '' is not 0, 0.5 or 1"),
+        (f"{HEADER}\n{csv_row('2017_1')},1\n", "hand.csv:2: has 24 cells, the header 23"),
+        (f"{HEADER},faces\n", "hand.csv:1: field 'faces': is not an attribute of the taxonomy (another spelling?"),
+        (f"{HEADER},age\n", "hand.csv:1: field 'age': is there twice"),
+        (HEADER.replace(",age", "") + "\n", "hand.csv:1: field 'age': is missing"),
+        (f"{HEADER}\n{csv_row('2017_1')}\n{csv_row('2017_1')}\n", ":3: field 'id': '2017_1' is there already"),
+        (f"{HEADER}\n{csv_row('../../x')}\n", "hand.csv:2: field 'id': '../../x' is not a file name inside"),
+        (f"{HEADER}\n", "hand.csv: has no rows"),
+        ("", "hand.csv:1: field 'id': is missing"),
+        (f'{HEADER}\n"2017_1', "hand.csv:2: not a CSV file"),
+    ],
+)  # fmt: skip
+def test_a_bad_table_is_named_with_line_and_column(collection: Path, text: str, complaint: str):
+    with pytest.raises(InputError) as caught:
+        from_file(collection, "hand.csv", text, "--source", "csv")
+    assert complaint in str(caught.value) and "\n" not in str(caught.value)
+    assert not (collection / "out").exists()
+
+
+def test_another_spelling_is_translated_by_the_alias_map(collection: Path):
+    values = groups(["age"])
+    values["level1"]["face"] = values["level1"].pop("biometrics")
+    rows = [{"id": "2017_1", "binary_labels": values}]
+    with pytest.raises(InputError, match=r"field 'binary_labels.level1.face': .*give it as --aliases"):
+        labels_of(collection, rows)
+    (collection / "aliases.yaml").write_text("face: biometrics\n")
+    (label,) = labels_of(collection, rows, "--aliases", str(collection / "aliases.yaml"))
+    assert label.present(TAXONOMY) == ["age"] and label.labels["biometrics"] == 0
+    (collection / "aliases.yaml").write_text("face: biometric\n")
+    with pytest.raises(InputError, match="aliases.yaml: field 'face': 'biometric' is not an attribute"):
+        labels_of(collection, rows, "--aliases", str(collection / "aliases.yaml"))
+
+
+def annotation(id: str, annotator: str, values: dict[str, float] | None, status: str = "ok") -> str:
+    labels = None if values is None else dict.fromkeys(TAXONOMY.keys, 0) | values
+    return json.dumps({"id": id, "annotator": annotator, "status": status, "labels": labels}) + "\n"
+
+
+def test_annotators_must_agree_on_1_and_a_missing_answer_leaves_no_consensus(collection: Path, capsys):
+    text = "".join(
+        [
+            annotation("2017_1", "one", {"age": 1, "gender": 1, "beliefs": 0.5}),
+            annotation("2017_1", "two", {"age": 1, "gender": 0.5, "beliefs": 1}),
+            annotation("2017_2", "one", {"nudity": 1}),
+            annotation("2017_2", "two", None, "refused"),
+            annotation("2017_3", "one", {}),
+            annotation("2017_3", "two", {"biometrics": 1}),
+        ]
+    )
+    labels = from_file(collection, "annotations.jsonl", text, "--source", "annotations")
+    assert [(label.id, label.present(TAXONOMY), label.level) for label in labels] == [
+        ("2017_1", ["age"], 3),
+        ("2017_3", [], 4),
+    ]
+    assert "1 photos that some annotator did not answer: 2017_2" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (annotation("2017_1", "one", {"age": 0.7}), "annotations.jsonl:1: field 'labels.age': 0.7 is not 0, 0.5 or 1"),
+        (annotation("2017_1", "one", {"ages": 1}), "annotations.jsonl:1: field 'labels.ages': is not an attribute"),
+        (annotation("2017_1", "one", None), "annotations.jsonl:1: field 'labels': must be an object"),
+        (annotation("2017_1", "one", {}) * 2, "jsonl:2: field 'annotator': 'one' has answered '2017_1' already"),
+        (annotation("2017_1", "one", None, "error"), "annotations.jsonl: no photo has labels of all 1 annotators"),
+        (annotation("", "one", {}), "annotations.jsonl:1: field 'id': must be a non-empty text"),
+    ],
+)  # fmt: skip
+def test_bad_annotations_are_named(collection: Path, text: str, complaint: str):
+    with pytest.raises(InputError) as caught:
+        from_file(collection, "annotations.jsonl", text, "--source", "annotations")
+    assert complaint in str(caught.value)

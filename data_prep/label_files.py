@@ -1,0 +1,223 @@
+"""What label files say, whatever their format: CPRT-Bench's JSON, a hand-made CSV, or the rows of ``cprt annotate``.
+
+Each reader returns ``Stated`` rows and raises InputError that names file, row and field. A key under another spelling
+is translated by ``aliases`` (other spelling -> key).
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cprt.errors import InputError
+from cprt.records import is_number, read_json, read_jsonl, read_text
+from cprt.taxonomy import LEVELS, Taxonomy
+
+Aliases = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Stated:
+    """One row: where it stands, the photo's id, a value for every key, and level and score if the file has them."""
+
+    where: str
+    id: str
+    labels: dict[str, float]
+    level: int | None = None
+    score: float | None = None
+
+
+def read_bench(path: str | Path, taxonomy: Taxonomy, aliases: Aliases | None = None) -> list[Stated]:
+    """A CPRT-Bench file: a JSON list of ``{id, binary_labels{level1..level4{key: 0/1}}, level, score}``.
+
+    Values may be integers, floats or booleans.
+    """
+    content = read_json(path)
+    if not isinstance(content, list):
+        raise InputError.at(path, "must be a JSON list of rows")
+    rows = [_bench_row(row, f"{path}: row {n}", taxonomy, aliases or {}) for n, row in enumerate(content, start=1)]
+    return _checked(rows, path)
+
+
+def read_csv(path: str | Path, taxonomy: Taxonomy, aliases: Aliases | None = None) -> list[Stated]:
+    """A CSV with a header: ``id``, a column for every key with 0, 0.5 or 1, and perhaps ``level`` and ``score``."""
+    reader = csv.reader(read_text(path).splitlines(), strict=True)
+    rows: list[Stated] = []
+    try:
+        header = [name.strip() for name in next(reader, [])]
+        columns = _csv_columns(header, path, taxonomy, aliases or {})
+        for cells in reader:
+            where = f"{path}:{reader.line_num}"
+            if not any(cell.strip() for cell in cells):
+                continue
+            if len(cells) != len(header):
+                raise InputError.at(where, f"has {len(cells)} cells, the header {len(header)}")
+            row = dict(zip(columns, (cell.strip() for cell in cells), strict=True))
+            labels = {key: _value(_number(row[key]), where, key) for key in taxonomy.keys}
+            level, score = (_number(row[name]) if row.get(name) else None for name in ("level", "score"))
+            rows.append(_stated(where, row["id"], labels, level, score))
+    except csv.Error as error:
+        raise InputError.at(path, f"not a CSV file ({error})", reader.line_num) from error
+    return _checked(rows, path)
+
+
+def read_annotations(path: str | Path, taxonomy: Taxonomy) -> tuple[list[Stated], list[str]]:
+    """Rows of ``cprt annotate`` -> consensus, and the ids without one.
+
+    A label is 1 only where every annotator says 1; 0.5 counts as 0 (paper 4.1). A photo that some annotator did not
+    answer has no consensus.
+    """
+    answers: dict[str, dict[str, dict[str, float] | None]] = {}
+    first_line: dict[str, int] = {}
+    annotators: set[str] = set()
+    for line, row in read_jsonl(path):
+        id, annotator, status = row.get("id"), row.get("annotator"), row.get("status")
+        for name, value in (("id", id), ("annotator", annotator), ("status", status)):
+            if not isinstance(value, str) or not value.strip():
+                raise InputError.at(path, "must be a non-empty text", line, name)
+        of_photo = answers.setdefault(str(id), {})
+        if annotator in of_photo:
+            raise InputError.at(path, f"{annotator!r} has answered {id!r} already", line, "annotator")
+        labels = None
+        if status == "ok":
+            labels = _all_keys(row.get("labels"), f"{path}:{line}", "labels", taxonomy)
+        of_photo[str(annotator)] = labels
+        first_line.setdefault(str(id), line)
+        annotators.add(str(annotator))
+    rows, without = [], []
+    for id, of_photo in answers.items():
+        given = [labels for labels in of_photo.values() if labels is not None]
+        if len(given) < len(annotators):
+            without.append(id)
+            continue
+        labels = {key: float(all(answer[key] == 1 for answer in given)) for key in taxonomy.keys}
+        rows.append(_stated(f"{path}:{first_line[id]}", id, labels, None, None))
+    if answers and not rows:
+        raise InputError.at(path, f"no photo has labels of all {len(annotators)} annotators")
+    return _checked(rows, path), without
+
+
+def read_aliases(path: str | Path, taxonomy: Taxonomy) -> dict[str, str]:
+    """A YAML mapping of other spellings to keys, such as ``face: biometrics``."""
+    try:
+        content = yaml.safe_load(read_text(path))
+    except yaml.YAMLError as error:
+        raise InputError.at(path, "not a YAML file") from error
+    if not isinstance(content, dict):
+        raise InputError.at(path, "must be a mapping from other spellings to keys")
+    for other, key in content.items():
+        if key not in taxonomy.keys:
+            raise InputError.at(path, f"{key!r} is not an attribute of the taxonomy", field=str(other))
+    return {str(other): key for other, key in content.items()}
+
+
+def _bench_row(row: Any, where: str, taxonomy: Taxonomy, aliases: Aliases) -> Stated:
+    if not isinstance(row, dict):
+        raise InputError.at(where, "is not a JSON object")
+    labels = _bench_labels(row.get("binary_labels"), where, taxonomy, aliases)
+    return _stated(where, row.get("id"), labels, row.get("level"), row.get("score"))
+
+
+def _bench_labels(groups: Any, where: str, taxonomy: Taxonomy, aliases: Aliases) -> dict[str, float]:
+    if not isinstance(groups, Mapping):
+        raise InputError.at(where, "must be an object with level1 to level4", field="binary_labels")
+    level_of_key = {attribute.key: attribute.level for attribute in taxonomy.attributes}
+    labels: dict[str, float] = {}
+    for group, values in groups.items():
+        field = f"binary_labels.{group}"
+        if group not in {f"level{level}" for level in LEVELS} or not isinstance(values, Mapping):
+            raise InputError.at(where, "must be one of level1 to level4, holding an object", field=field)
+        for name, value in values.items():
+            key = _key(name, where, f"{field}.{name}", taxonomy, aliases)
+            if f"level{level_of_key[key]}" != group:
+                raise InputError.at(where, f"belongs to level{level_of_key[key]}", field=f"{field}.{name}")
+            if key in labels:
+                raise InputError.at(where, f"{key!r} is there already", field=f"{field}.{name}")
+            labels[key] = _value(value, where, f"{field}.{name}")
+    missing = [key for key in taxonomy.keys if key not in labels]
+    if missing:
+        raise InputError.at(where, "is missing", field=f"binary_labels.level{level_of_key[missing[0]]}.{missing[0]}")
+    return {key: labels[key] for key in taxonomy.keys}
+
+
+def _csv_columns(header: list[str], path: str | Path, taxonomy: Taxonomy, aliases: Aliases) -> list[str]:
+    """The header with other spellings translated."""
+    known = ("id", "level", "score")
+    columns = [name if name in known else _key(name, f"{path}:1", name, taxonomy, aliases) for name in header]
+    for name in columns:
+        if columns.count(name) > 1:
+            raise InputError.at(path, "is there twice", 1, name)
+    for name in ("id", *taxonomy.keys):
+        if name not in columns:
+            raise InputError.at(path, "is missing", 1, name)
+    return columns
+
+
+def _all_keys(labels: Any, where: str, field: str, taxonomy: Taxonomy) -> dict[str, float]:
+    if not isinstance(labels, Mapping):
+        raise InputError.at(where, "must be an object with every key", field=field)
+    for key in labels:
+        _key(key, where, f"{field}.{key}", taxonomy, {})
+    for key in taxonomy.keys:
+        if key not in labels:
+            raise InputError.at(where, "is missing", field=f"{field}.{key}")
+    return {key: _value(labels[key], where, f"{field}.{key}") for key in taxonomy.keys}
+
+
+def _key(name: str, where: str, field: str, taxonomy: Taxonomy, aliases: Aliases) -> str:
+    key = aliases.get(name, name)
+    if key not in taxonomy.keys:
+        raise InputError.at(
+            where,
+            "is not an attribute of the taxonomy (another spelling? put `OTHER: KEY` in a YAML, give it as --aliases)",
+            field=field,
+        )
+    return key
+
+
+def _value(value: Any, where: str, field: str) -> float:
+    if isinstance(value, str) or value not in (0, 0.5, 1):  # true and false equal 1 and 0
+        raise InputError.at(where, f"{value!r} is not 0, 0.5 or 1", field=field)
+    return float(value)
+
+
+def _number(cell: str) -> float | str:
+    """A CSV cell as a number, or as it is: then the check of its field names it."""
+    try:
+        return float(cell)
+    except ValueError:
+        return cell
+
+
+def _stated(where: str, id: Any, labels: dict[str, float], level: Any, score: Any) -> Stated:
+    if isinstance(id, int) and not isinstance(id, bool):
+        id = str(id)
+    if not isinstance(id, str) or not id.strip():
+        raise InputError.at(where, "must be a non-empty text", field="id")
+    if level is not None and (not is_number(level) or level not in LEVELS):
+        raise InputError.at(where, f"{level!r} is not 1, 2, 3 or 4", field="level")
+    if score is not None and (not is_number(score) or not 0 <= score <= 1):
+        raise InputError.at(where, f"{score!r} is not a number from 0 to 1", field="score")
+    return Stated(where, id, labels, None if level is None else int(level), score)
+
+
+def _checked(rows: list[Stated], path: str | Path) -> list[Stated]:
+    """No file without rows, no id twice."""
+    if not rows:
+        raise InputError.at(path, "has no rows")
+    first: dict[str, str] = {}
+    for row in rows:
+        if row.id in first:
+            earlier = first[row.id].removeprefix(f"{path}").lstrip(": ")
+            raise InputError.at(row.where, f"{row.id!r} is there already in {_place(earlier)}", field="id")
+        first[row.id] = row.where
+    return rows
+
+
+def _place(text: str) -> str:
+    return text if text.startswith("row") else f"line {text}"

@@ -1,0 +1,199 @@
+"""``cprt select``: the paper's selection of VISPR photos (4.1), from VISPR's own labels.
+
+A photo is a candidate by any of three rules, and each candidate says by which:
+
+* ``sensitive``: it clearly shows a level-1 attribute or other sensitive content (lines with ``clear`` in the map);
+* ``safe``: VISPR calls it safe;
+* ``level_2_without_face``: it shows a level-2 attribute and no face, not even a partial one.
+
+Writes ``OUT/candidates.jsonl``, ``OUT/candidates.txt`` (an id a line, for ``cprt annotate --input``) and
+``OUT/report.json``. The map from VISPR's labels to attributes is ``data_prep/vispr_map.yaml``, with a reason for every
+doubtful line; with the released labels beside it, the report shows how far the two agree.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cprt.config import parse, run
+from cprt.errors import InputError
+from cprt.provenance import write_run
+from cprt.records import read_text, write_json, write_jsonl, write_text
+from cprt.scoring import severity
+from cprt.taxonomy import LEVELS, Taxonomy
+from data_prep.label_files import Stated, read_bench
+from data_prep.vispr import SPLITS, VisprRow, read_vispr
+
+DEFAULT_MAP = Path(__file__).with_name("vispr_map.yaml")
+RULES = ("sensitive", "safe", "level_2_without_face")
+_VISPR_LABEL = re.compile(r"a\d+_\w+")
+
+
+@dataclass
+class SelectArguments:
+    vispr: str = field(metadata={"help": "folder that holds VISPR's images/ and annotations/"})
+    split: str = field(metadata={"help": "which split", "choices": list(SPLITS)})
+    out: str = field(metadata={"help": "folder to write"})
+    map: str | None = field(default=None, metadata={"help": "YAML from VISPR labels to attributes; null: ours"})
+    faces: list[str] = field(
+        default_factory=lambda: ["a9_face_complete", "a10_face_partial"],
+        metadata={"help": "VISPR labels that mean a face"},
+    )
+    released: str | None = field(default=None, metadata={"help": "CPRT-Bench JSON to compare with"})
+    taxonomy: str | None = field(default=None, metadata={"help": "YAML that extends the published taxonomy"})
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """What a VISPR label means here: an attribute or none, and whether it alone makes a photo a candidate."""
+
+    attribute: str | None
+    clear: bool
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A photo with its VISPR labels, the attributes and level that they map to, and the rules that chose it."""
+
+    id: str
+    image: str
+    vispr: list[str]
+    attributes: list[str]
+    level: int
+    rules: list[str]
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Command line of ``cprt select``."""
+    (args,) = parse(SelectArguments, argv, prog="cprt select", description=__doc__)
+    taxonomy = Taxonomy.load(args.taxonomy)
+    map_file = args.map or DEFAULT_MAP
+    mapping = read_map(map_file, taxonomy)
+    for label in args.faces:
+        if label not in mapping:
+            raise InputError(f"faces: {label!r} is not in {map_file}")
+    split = read_vispr(args.vispr, args.split)
+    photos = [map_photo(row, mapping, args.faces, taxonomy, str(map_file)) for row in split.rows]
+    candidates = [photo for photo in photos if photo.rules]
+    report: dict[str, Any] = {"vispr": split.report(), **count(photos)}
+    inputs: dict[str, str | Path] = {"map": map_file}
+    if args.released:
+        report["released"] = compare(photos, read_bench(args.released, taxonomy))
+        inputs["released"] = args.released
+    out = Path(args.out)
+    write_jsonl(out / "candidates.jsonl", [asdict(candidate) for candidate in candidates])
+    write_text(out / "candidates.txt", "".join(f"{candidate.id}\n" for candidate in candidates))
+    write_json(out / "report.json", report)
+    write_run(out, args, inputs, taxonomy=taxonomy.digest)
+    _print(out, report)
+
+
+def read_map(path: str | Path, taxonomy: Taxonomy) -> dict[str, Mapped]:
+    """VISPR label -> what it means. Raises InputError that names the label."""
+    try:
+        content = yaml.safe_load(read_text(path))
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        raise InputError.at(path, "not a YAML file", mark.line + 1 if mark else None) from error
+    if not isinstance(content, dict) or not content:
+        raise InputError.at(path, "must be a mapping from VISPR labels to attributes")
+    mapping = {}
+    for label, row in content.items():
+        if not isinstance(label, str) or not _VISPR_LABEL.fullmatch(label):
+            raise InputError.at(path, "is not a VISPR label such as a9_face_complete", field=str(label))
+        if not isinstance(row, dict) or "attribute" not in row or set(row) - {"attribute", "clear", "reason"}:
+            raise InputError.at(path, "needs attribute, and may have clear and reason", field=label)
+        attribute, clear = row["attribute"], row.get("clear", False)
+        if attribute is not None and attribute not in taxonomy.keys:
+            raise InputError.at(path, f"{attribute!r} is not an attribute of the taxonomy", field=label)
+        if not isinstance(clear, bool):
+            raise InputError.at(path, f"clear: {clear!r} is not true or false", field=label)
+        mapping[label] = Mapped(attribute, clear)
+    return mapping
+
+
+def map_photo(
+    row: VisprRow, mapping: Mapping[str, Mapped], faces: Sequence[str], taxonomy: Taxonomy, map_file: str
+) -> Candidate:
+    """One photo with the rules that choose it (none: it is no candidate). Raises InputError for an unmapped label."""
+    for label in row.labels:
+        if label not in mapping:
+            raise InputError.at(map_file, f"does not map {label!r}, which {row.id!r} has")
+    shown = {mapping[label].attribute for label in row.labels}
+    attributes = [attribute for attribute in taxonomy.attributes if attribute.key in shown]
+    levels = [attribute.level for attribute in attributes]
+    chosen = {
+        "sensitive": any(mapping[label].clear for label in row.labels),
+        "safe": row.safe,
+        "level_2_without_face": 2 in levels and not set(faces) & set(row.labels),
+    }
+    level = severity([levels.count(level) for level in LEVELS], taxonomy).level
+    rules = [rule for rule in RULES if chosen[rule]]
+    return Candidate(row.id, row.image, list(row.labels), [attribute.key for attribute in attributes], level, rules)
+
+
+def count(photos: Sequence[Candidate]) -> dict[str, Any]:
+    """How many photos each rule chose, and how many it alone chose."""
+    return {
+        "photos": len(photos),
+        "candidates": sum(bool(photo.rules) for photo in photos),
+        "rules": {rule: sum(rule in photo.rules for photo in photos) for rule in RULES},
+        "rules_alone": {rule: sum(photo.rules == [rule] for photo in photos) for rule in RULES},
+        "levels": _levels(Counter(photo.level for photo in photos if photo.rules)),
+    }
+
+
+def compare(photos: Sequence[Candidate], released: Sequence[Stated]) -> dict[str, Any]:
+    """Candidates beside the released labels: ids on both sides, and mapped level (rows) by released level (columns).
+
+    The matrix is over released photos that are in VISPR's split, whether we chose them or not.
+    """
+    level_of = {Path(row.id).stem: row.level for row in released if row.level is not None}
+    ids = {Path(row.id).stem for row in released}
+    chosen = {photo.id for photo in photos if photo.rules}
+    known = {photo.id: photo.level for photo in photos}
+    matrix = [[0] * len(LEVELS) for _ in LEVELS]
+    for id, level in level_of.items():
+        if id in known:
+            matrix[known[id] - 1][level - 1] += 1
+    return {
+        "released": len(ids),
+        "both": len(ids & chosen),
+        "only_selected": len(chosen - ids),
+        "only_released": len(ids - chosen),
+        "not_in_split": sorted(ids - known.keys()),
+        "mapped_by_released_level": matrix,
+    }
+
+
+def _levels(counts: Mapping[int, int]) -> dict[str, int]:
+    return {str(level): counts.get(level, 0) for level in LEVELS}
+
+
+def _print(out: Path, report: Mapping[str, Any]) -> None:
+    print(f"{out}: {report['candidates']} candidates of {report['photos']} photos")
+    for rule in RULES:
+        print(f"  {rule:<22}{report['rules'][rule]:>7}  ({report['rules_alone'][rule]} by this rule alone)")
+    for name in ("missing_images", "missing_annotations", "unlisted", "contradictory"):
+        names = report["vispr"][name]
+        if names:
+            more = ", ..." if len(names) > 5 else ""
+            print(f"  {name.replace('_', ' ')}: {len(names)}: {', '.join(names[:5])}{more} (see report.json)")
+    if "released" in report:
+        released = report["released"]
+        print(f"released: {released['released']} photos, {released['both']} of them chosen here too, "
+              f"{released['only_selected']} chosen only here, {released['only_released']} only there")  # fmt: skip
+        print("  mapped level (rows) by released level (columns 1 to 4):")
+        for level, row in zip(LEVELS, released["mapped_by_released_level"], strict=True):
+            print(f"  level {level}" + "".join(f"{cell:>7}" for cell in row))
+
+
+if __name__ == "__main__":
+    run(main, "cprt select")

@@ -1,0 +1,180 @@
+"""VISPR as it lies on disk: split lists, annotations in both of their layouts, and the photos they speak of.
+
+A collection is a folder with ``images/val2017/``, ``annotations/val2017/`` and, if it came along, ``val2017.txt``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cprt.errors import InputError
+from cprt.images import ImageIndex
+from cprt.records import is_safe_path, read_json, read_text
+
+SPLITS = ("train", "val", "test")
+SAFE = "a0_safe"
+_LABEL = re.compile(r"a\d+_\w+")
+
+
+@dataclass(frozen=True)
+class VisprRow:
+    """One photo. ``image`` is relative to the image root; ``labels`` are VISPR's ids, without ``a0_safe``.
+
+    ``safe``: the annotation says that nothing private is shown, and lists nothing.
+    """
+
+    id: str
+    image: str
+    labels: tuple[str, ...]
+    safe: bool
+
+
+@dataclass(frozen=True)
+class VisprSplit:
+    """A split: its rows, in the order of its list, and by id all that is not in them or is odd.
+
+    Attributes:
+        missing_images: annotated, but the photo is not there.
+        missing_annotations: in the list, but not annotated.
+        unlisted: annotated, but not in the list; no rows either.
+        contradictory: said to be safe beside labels of something private. Rows, not safe.
+        has_list: False where there is no list: then every annotation is a row.
+    """
+
+    split: str
+    rows: list[VisprRow]
+    missing_images: list[str]
+    missing_annotations: list[str]
+    unlisted: list[str]
+    contradictory: list[str]
+    has_list: bool
+
+    def report(self) -> dict[str, Any]:
+        """Counts that add up, and the names. ``listed`` = ``rows`` + missing images + missing annotations."""
+        return {
+            "split": self.split,
+            "has_list": self.has_list,
+            "listed": len(self.rows) + len(self.missing_images) + len(self.missing_annotations),
+            "rows": len(self.rows),
+            "safe": sum(row.safe for row in self.rows),
+            "missing_images": self.missing_images,
+            "missing_annotations": self.missing_annotations,
+            "unlisted": self.unlisted,
+            "contradictory": self.contradictory,
+        }
+
+
+def read_vispr(folder: str | Path, split: str, images: str | Path | None = None) -> VisprSplit:
+    """Read one split.
+
+    Args:
+        folder: the collection, or one that holds its annotations and lists.
+        split: train, val or test.
+        images: where the photos are, a cache of them for instance; by default in ``folder``.
+
+    Raises InputError that names file and field: no such split, an annotation that cannot be read, a list that names an
+    id twice or a path outside the collection.
+    """
+    if split not in SPLITS:
+        raise InputError(f"{split!r} is no split of VISPR ({', '.join(SPLITS)})")
+    name = f"{split}2017"
+    annotations = Path(folder) / "annotations" / name
+    if not annotations.is_dir():
+        raise InputError.at(annotations, "is not a folder of annotations")
+    index = ImageIndex(folder if images is None else images)
+    annotated = sorted(path.stem for path in annotations.glob("*.json") if not path.name.startswith("."))
+    # An archive may bring the list along with its annotations.
+    found = [path for path in (Path(folder) / f"{name}.txt", annotations / f"{name}.txt") if path.is_file()]
+    listed = _read_list(found[0], name) if found else annotated
+    if not listed:
+        raise InputError.at(annotations, "holds no annotations")
+    there = set(annotated)
+    rows, missing_images, contradictory = [], [], []
+    for id in listed:
+        if id not in there:
+            continue
+        file = annotations / f"{id}.json"
+        image_path, labels, safe = _read_annotation(file, id)
+        try:
+            image = index.find(image_path.removeprefix("images/"))
+        except ValueError as error:
+            raise InputError.at(file, str(error), field="image_path") from error
+        if image is None:
+            missing_images.append(id)
+            continue
+        private = tuple(label for label in labels if label != SAFE)
+        safe = safe or SAFE in labels
+        if safe and private:
+            contradictory.append(id)
+        rows.append(VisprRow(id, image, private, safe and not private))
+    return VisprSplit(
+        split=split,
+        rows=rows,
+        missing_images=missing_images,
+        missing_annotations=[id for id in listed if id not in there],
+        unlisted=sorted(there - set(listed)),
+        contradictory=contradictory,
+        has_list=bool(found),
+    )
+
+
+def _read_list(path: Path, name: str) -> list[str]:
+    """The ids of a split list, whose lines are ``annotations/val2017/ID.json``."""
+    lines: dict[str, int] = {}
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
+        entry = line.strip()
+        if not entry:
+            continue
+        id = entry.removeprefix(f"annotations/{name}/").removesuffix(".json")
+        if not is_safe_path(id) or "/" in id or not entry.endswith(".json"):
+            raise InputError.at(path, f"{entry!r} is not annotations/{name}/ID.json", line=number)
+        if id in lines:
+            raise InputError.at(path, f"{id!r} is there already in line {lines[id]}", line=number)
+        lines[id] = number
+    if not lines:
+        raise InputError.at(path, "has no lines")
+    return list(lines)
+
+
+def _read_annotation(path: Path, id: str) -> tuple[str, list[str], bool]:
+    """Image path, labels (each once, in their order) and the safe flag of one annotation. Raises InputError."""
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise InputError.at(path, "is not a JSON object")
+    stated = content.get("id", id)
+    if str(stated) != id:
+        raise InputError.at(path, f"{stated!r} is not the file's name", field="id")
+    image = content.get("image_path")
+    if not isinstance(image, str) or not is_safe_path(image):
+        raise InputError.at(path, f"{image!r} is not a path inside the collection", field="image_path")
+    safe = content.get("safe", False)
+    if not isinstance(safe, bool):
+        raise InputError.at(path, f"{safe!r} is not true or false", field="safe")
+    labels = _labels(content, path)
+    if not labels and not safe:
+        raise InputError.at(path, "is empty, and `safe` is not true", field="labels")
+    return image, labels, safe
+
+
+def _labels(content: Mapping[str, Any], path: Path) -> list[str]:
+    """Labels of either layout: ``labels``, a list, or ``attributes``, lists by category."""
+    groups = {"labels": content["labels"]} if "labels" in content else {}
+    if "attributes" in content:
+        if not isinstance(content["attributes"], dict):
+            raise InputError.at(path, "must map categories to lists of labels", field="attributes")
+        groups |= {f"attributes.{category}": values for category, values in content["attributes"].items()}
+    elif not groups:
+        raise InputError.at(path, "is missing, and so is `attributes`", field="labels")
+    labels: dict[str, None] = {}
+    for field, values in groups.items():
+        if not isinstance(values, list):
+            raise InputError.at(path, f"{values!r} is not a list of labels", field=field)
+        for label in values:
+            if not isinstance(label, str) or not _LABEL.fullmatch(label):
+                raise InputError.at(path, f"{label!r} is not a label such as a9_face_complete", field=field)
+            labels[label] = None
+    return list(labels)
