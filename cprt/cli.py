@@ -12,10 +12,13 @@ from cprt.errors import InputError
 # In pipeline order: name, module, what it does.
 COMMANDS = (
     ("demo-data", "data_prep.demo_data", "draw a small photo collection with labels, in the layout of the real one"),
+    ("select", "data_prep.selection", "choose photos of VISPR as the paper does, from VISPR's own labels"),
     ("labels", "data_prep.labels", "read CPRT labels, recompute level and score, write labels.jsonl"),
     ("pairs", "data_prep.pairs", "turn labels into instruction-response pairs for fine-tuning"),
+    ("boundaries", "data_prep.boundaries", "learn score bands from labels and compare them with the published ones"),
     ("eval", "eval.run", "ask a model about every photo, write predictions and metrics"),
     ("metrics", "eval.metrics", "compare a predictions file with a labels file"),
+    ("agreement", "eval.agreement", "how far people and models agree on attributes, beside the paper's Table 2"),
 )
 
 
@@ -32,7 +35,7 @@ def _top_level(name: str) -> None:
     if name in ("-h", "--help"):
         print("usage: cprt COMMAND [--config YAML] [--option VALUE ...]\n\ncommands, in pipeline order:")
         for command, _, summary in COMMANDS:
-            print(f"  {command:<10} {summary}")
+            print(f"  {command:<11} {summary}")
         print("\nTraining stands between pairs and eval: accelerate launch train/sft.py --config configs/sft/NAME.yaml")
         print("`cprt COMMAND --help` lists the options of a command.")
     elif name == "--version":
