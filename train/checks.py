@@ -86,3 +86,11 @@ class StopOnBadLoss(TrainerCallback):
         loss = (logs or {}).get("loss")
         if loss is not None and (not math.isfinite(loss) or loss == 0):
             raise RuntimeError(f"the loss is {loss} at step {state.global_step}: training on nothing, or diverged")
+
+
+class NoPickles(TrainerCallback):
+    """Takes ``training_args.bin`` out of checkpoints: a pickle that can hold a token, and that resuming ignores."""
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.is_world_process_zero:
+            (Path(args.output_dir) / f"checkpoint-{state.global_step}" / "training_args.bin").unlink(missing_ok=True)

@@ -64,6 +64,8 @@ def settle(data: DataArguments, model: Any, args: Any) -> None:
         )
     if args.push_to_hub:
         raise InputError("push_to_hub would upload training_args.bin, a pickle that can hold a token; it must be false")
+    if args.per_device_train_batch_size < 1:
+        raise InputError(f"per_device_train_batch_size must be at least 1, not {args.per_device_train_batch_size}")
     world = int(os.environ.get("WORLD_SIZE", "1"))
     per_pass = args.per_device_train_batch_size * world
     if data.global_batch_size % per_pass:

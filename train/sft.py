@@ -11,15 +11,17 @@ import shutil
 from pathlib import Path
 
 from peft import LoraConfig
+from peft.utils.error import NoMatchingPeftModuleError
 from trl import ModelConfig, SFTConfig, get_peft_config
 
 from cprt.config import parse, run
+from cprt.errors import InputError
 from cprt.images import image_root
 from cprt.local import identity, load_model, load_processor
 from cprt.prompts import digest
 from cprt.provenance import write_run
 from cprt.records import read_pairs
-from train.checks import StopOnBadLoss, check_saved, preview_labels, trainable_table
+from train.checks import NoPickles, StopOnBadLoss, check_saved, preview_labels, trainable_table
 from train.options import LANGUAGE_MODEL_PROJECTIONS, DataArguments, settle
 from train.pair_dataset import pair_collator, pair_dataset
 from train.shared_prefix import SharedPrefixTrainer
@@ -42,16 +44,22 @@ def main() -> None:
     # one train another model than one batch of four.
     model.accepts_loss_kwargs = True
     model_type = model.config.model_type
-    trainer = SharedPrefixTrainer(
-        model,
-        args,
-        train_dataset=pair_dataset(pairs, root, model_type),
-        processing_class=processor,
-        data_collator=pair_collator(processor, model_type),
-        peft_config=lora_config(model_args),
-        callbacks=[StopOnBadLoss()],
-        share=data.shared_prefix,
-    )
+    try:
+        trainer = SharedPrefixTrainer(
+            model,
+            args,
+            train_dataset=pair_dataset(pairs, root, model_type),
+            processing_class=processor,
+            data_collator=pair_collator(processor, model_type),
+            peft_config=lora_config(model_args),
+            callbacks=[StopOnBadLoss(), NoPickles()],
+            share=data.shared_prefix,
+        )
+    except NoMatchingPeftModuleError as error:
+        raise InputError(
+            f"lora_target_modules: {model_args.lora_target_modules!r} fits no module (one entry is a regular "
+            "expression for whole names, several are endings of names)"
+        ) from error
     if trainer.is_world_process_zero():
         print("trained:", trainable_table(trainer.model), sep="\n")
         print("the loss is taken on:", *(f"  {text!r}" for text in preview_labels(trainer)), sep="\n")
@@ -69,7 +77,7 @@ def main() -> None:
         tensors = check_saved(trainer.model, args.output_dir)
         write_run(
             args.output_dir,
-            {"data": vars(data), "model": vars(model_args), "trainer": args.to_sanitized_dict()},
+            {"data": vars(data), "model": vars(model_args), "trainer": args.to_dict()},
             {"pairs": train_file},
             seed=args.seed,
             base_model=model_args.model_name_or_path,

@@ -1,0 +1,93 @@
+"""What tests share: where things are, a small prepared demo, and one thread without network."""
+
+from __future__ import annotations
+
+import os
+
+# Before torch is imported anywhere, and handed on to every command that a test starts.
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the figures that tests compare are those of a CPU
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True)
+class Demo:
+    """Drawings with labels and pairs, as the commands leave them. ``images`` is the root of all image paths."""
+
+    images: Path
+    train_labels: Path
+    test_labels: Path
+    pairs: Path
+    short_pairs: Path  # the same answers to the zero-shot prompt, a seventh as long: for tests that take many steps
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The top of the repository."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def demo_base() -> Path:
+    """The tiny Qwen3-VL that ships with the repository."""
+    return ROOT / "assets" / "demo_base"
+
+
+@pytest.fixture(scope="session")
+def tiny_mllama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny random Llama 3.2 Vision checkpoint."""
+    from tiny_mllama import make
+
+    return make(tmp_path_factory.mktemp("tiny_mllama"))
+
+
+@pytest.fixture(scope="session")
+def prepare(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Demo]:
+    """Makes a small demo with the commands' own entry points."""
+    from cprt.prompts import build
+    from cprt.records import Pair, read_pairs, write_jsonl
+    from data_prep import demo_data, labels, pairs
+
+    def make(val: int, test: int, size: int, seed: int = 5) -> Demo:
+        folder = tmp_path_factory.mktemp("demo")
+        data = folder / "data"
+        demo_data.main(["--out", str(data), "--val", str(val), "--test", str(test), "--seed", str(seed)])
+        for split in ("train", "test"):
+            labels.main(["--source", "bench", "--input", str(data / f"cprt_{split}.json"), "--images", str(data),
+                         "--out", str(folder / f"{split}.jsonl")])  # fmt: skip
+        pairs.main(["--labels", str(folder / "train.jsonl"), "--images", str(data), "--out", str(folder / "pairs"),
+                    "--prompt", "taxonomy", "--target", "attributes", "--size", str(size), "--seed", "0"])  # fmt: skip
+        short = build("zero_shot").messages()
+        rows = [Pair(pair.id, pair.images, short, pair.completion, pair.level, pair.score)
+                for pair in read_pairs(folder / "pairs" / "train.jsonl")]  # fmt: skip
+        write_jsonl(folder / "short_pairs" / "train.jsonl", rows)
+        return Demo(data, folder / "train.jsonl", folder / "test.jsonl", folder / "pairs", folder / "short_pairs")
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def demo(prepare: Callable[..., Demo]) -> Demo:
+    """48 validation drawings, 32 of them in training pairs, and 16 test drawings."""
+    return prepare(val=48, test=16, size=32)
+
+
+@pytest.fixture(scope="session")
+def mixed_demo(prepare: Callable[..., Demo]) -> Demo:
+    """As ``demo``, with drawings of five sizes, so that no two neighbours take the same number of image tokens."""
+    demo = prepare(val=48, test=16, size=32, seed=6)
+    sizes = [(96, 96), (64, 64), (96, 64), (64, 128), (128, 64)]
+    for number, path in enumerate(sorted((demo.images / "images").rglob("*.jpg"))):
+        with Image.open(path) as image:
+            image.resize(sizes[number % len(sizes)]).save(path, quality=92)
+    return demo
