@@ -38,7 +38,7 @@ def write_run(output: str | Path, config: Any, inputs: Mapping[str, str | Path] 
     write_json(
         run_path(output),
         {
-            "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+            "command": _command(),
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "config": resolved,
             "inputs": {name: {"path": str(path), "sha256": file_digest(path)} for name, path in (inputs or {}).items()},
@@ -67,6 +67,18 @@ def model_digest(folder: str | Path) -> str:
         if path.name not in ("run.json", "trainer_state.json"):
             digest.update(f"{path.name} {file_digest(path)}\n".encode())
     return digest.hexdigest()
+
+
+def _command() -> list[str]:
+    """The command line, without where it is installed and without the value of anything called a token or key."""
+    words = [Path(sys.argv[0]).name]
+    hide_next = False
+    for word in sys.argv[1:]:
+        name, _, value = word.partition("=")
+        secret = name.startswith("--") and name.endswith(("token", "key"))
+        words.append("***" if hide_next else f"{name}=***" if secret and value else word)
+        hide_next = secret and not value
+    return words
 
 
 def _version(package: str) -> str | None:

@@ -73,7 +73,13 @@ def settle(data: DataArguments, model: Any, args: Any) -> None:
             f"global_batch_size {data.global_batch_size} is not a multiple of per_device_train_batch_size "
             f"{args.per_device_train_batch_size} x {world} processes"
         )
-    args.gradient_accumulation_steps = data.global_batch_size // per_pass
+    accumulation = data.global_batch_size // per_pass
+    if args.gradient_accumulation_steps not in (1, accumulation):  # 1 is the default
+        raise InputError(
+            f"gradient_accumulation_steps {args.gradient_accumulation_steps} contradicts global_batch_size "
+            f"{data.global_batch_size}, from which {accumulation} follow; leave it out"
+        )
+    args.gradient_accumulation_steps = accumulation
     args.remove_unused_columns = False  # our data set makes its columns as it is read
     args.logging_nan_inf_filter = False  # the default hides a loss that is NaN
     _check_output(Path(args.output_dir), args.resume_from_checkpoint, data.overwrite)
