@@ -1,4 +1,4 @@
-# make setup | demo | test | lint | bench        VENV=path uses another environment (one takes 6.5 GB)
+# make setup | demo | test | soak | lint | bench        VENV=path uses another environment (one takes 6.5 GB)
 VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: setup demo test lint bench
+.PHONY: setup demo test soak lint bench
 .DELETE_ON_ERROR:
 
 setup: $(VENV)/.installed
@@ -23,6 +23,9 @@ demo: setup  ## data, labels, pairs, training, evaluation, on drawings: under fi
 test: setup
 	$(BIN)/python -m pytest
 
+soak: setup  ## what takes too long for every day: thirty random kills
+	$(BIN)/python -m pytest -m soak
+
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -30,3 +33,4 @@ lint: setup
 
 bench: setup  ## the measurements behind the numbers in the README
 	$(BIN)/python benchmarks/sft_step.py
+	$(BIN)/python benchmarks/client_speed.py

@@ -13,6 +13,7 @@ from cprt.errors import InputError
 COMMANDS = (
     ("demo-data", "data_prep.demo_data", "draw a small photo collection with labels, in the layout of the real one"),
     ("select", "data_prep.selection", "choose photos of VISPR as the paper does, from VISPR's own labels"),
+    ("annotate", "data_prep.annotate", "ask two or more models which attributes each photo makes inferable"),
     ("labels", "data_prep.labels", "read CPRT labels, recompute level and score, write labels.jsonl"),
     ("pairs", "data_prep.pairs", "turn labels into instruction-response pairs for fine-tuning"),
     ("boundaries", "data_prep.boundaries", "learn score bands from labels and compare them with the published ones"),

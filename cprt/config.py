@@ -143,7 +143,7 @@ def _check(values: dict[str, tuple[Any, int]], kinds: Sequence[type], path: str)
             hint = f" (did you mean {near[0]}?)" if near else ""
             raise InputError.at(path, f"unknown option{hint}", line=line, field=key)
         hint, choices = options[key]
-        if not _fits(value, hint):
+        if not fits(value, hint):
             raise InputError.at(path, f"{value!r} is not {_describe(hint)}", line=line, field=key)
         if choices and value not in choices:
             raise InputError.at(path, f"{value!r} is not one of {', '.join(map(str, choices))}", line=line, field=key)
@@ -160,14 +160,15 @@ def _options(kinds: Sequence[type]) -> dict[str, tuple[Any, Any]]:
     return options
 
 
-def _fits(value: Any, hint: Any) -> bool:
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a value from YAML has the type that a dataclass field declares."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
         return True
     if origin in (typing.Union, types.UnionType):
-        return any(_fits(value, argument) for argument in arguments)
+        return any(fits(value, argument) for argument in arguments)
     if origin is typing.Annotated:
-        return _fits(value, arguments[0])
+        return fits(value, arguments[0])
     if origin is typing.Literal:
         return value in arguments
     if hint is type(None):
@@ -183,7 +184,7 @@ def _fits(value: Any, hint: Any) -> bool:
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return value in [member.value for member in hint]
     if (origin or hint) in (list, tuple):
-        return isinstance(value, list) and all(_fits(item, arguments[0]) for item in value if arguments)
+        return isinstance(value, list) and all(fits(item, arguments[0]) for item in value if arguments)
     if (origin or hint) is dict:
         return isinstance(value, dict)
     return True  # a class of a library: its own __post_init__ decides

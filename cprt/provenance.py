@@ -15,8 +15,9 @@ from typing import Any
 from cprt import __version__
 from cprt.records import write_json
 
-_PACKAGES = ("accelerate", "bitsandbytes", "datasets", "numpy", "peft", "pillow", "tokenizers", "torch", "torchvision",
-             "transformers", "trl")  # fmt: skip
+_PACKAGES = (
+    "accelerate bitsandbytes datasets numpy openai peft pillow tokenizers torch torchvision transformers trl"
+).split()
 _MODEL_FILES = ("*.safetensors", "*.json", "*.jinja")
 
 

@@ -32,7 +32,6 @@ def test_attributes_levels_and_weights_are_the_papers():
     [
         ("nudity", "Is nudity or sexual content visible?"),
         ("full_legal_name", "Is a full legal name visible?"),
-        ("lifestyle", "Are lifestyle or habit clues visible (e.g., smoking, alcohol use, law enforcement interaction)?"),
         ("race_ethnicity", "Is race or ethnicity inferable?"),
         ("background_people", "Are background individuals or crowds present?"),
     ],
