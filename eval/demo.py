@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from cprt.config import run
 from cprt.errors import InputError
@@ -25,13 +26,16 @@ def main() -> None:
     if not Path("configs/sft/demo.yaml").is_file():
         raise InputError("configs/sft/demo.yaml: no such file; run the demo from the top of the repository")
     started = time.monotonic()
-    for command in commands():
-        print(f"\n$ {' '.join(command)}", flush=True)
-        # The same interpreter for all, whatever is first on the search path.
-        module = {"cprt": ["-m", "cprt.cli"], "accelerate": ["-m", "accelerate.commands.accelerate_cli"]}[command[0]]
-        status = subprocess.run([sys.executable, *module, *command[1:]]).returncode
-        if status:
-            sys.exit(status)
+    prepare, base, train, tuned = commands()
+    for command in prepare:
+        _finish(_start(command))
+    # The base is asked while the adapter trains: one process for each of two cores.
+    with tempfile.TemporaryFile("w+") as said:
+        asking = _start([*base, "&"], said)
+        training = _start(train)
+        _finish(training)
+        _finish(asking, said)
+    _finish(_start(tuned))
     metrics = {name: read_json(OUT / name / "metrics.json") for name in RUNS}
     predictions = {name: read_predictions(OUT / name / "predictions.jsonl") for name in RUNS}
     scores_by_level(OUT / "scores.png", read_labels(OUT / "test.jsonl"), predictions)
@@ -47,8 +51,27 @@ def main() -> None:
         print(f"  {OUT / path}: {what}")
 
 
-def commands() -> list[list[str]]:
-    """What the demo runs, as a user would type it."""
+def _start(command: list[str], output: IO[str] | None = None) -> subprocess.Popen[str]:
+    """Start a command, with the same interpreter for all, whatever is first on the search path."""
+    print(f"\n$ {' '.join(command)}", flush=True)
+    module = {"cprt": "cprt.cli", "accelerate": "accelerate.commands.accelerate_cli"}[command[0]]
+    words = [word for word in command[1:] if word != "&"]
+    return subprocess.Popen([sys.executable, "-m", module, *words], stdout=output, stderr=output, text=True)
+
+
+def _finish(process: subprocess.Popen[str], output: IO[str] | None = None) -> None:
+    """Wait for a command, show what it said in the background, and stop with its status if it failed."""
+    status = process.wait()
+    if output:
+        output.seek(0)
+        lines = output.read().splitlines()
+        print("\n".join(lines if status else lines[-1:]), flush=True)
+    if status:
+        sys.exit(status)
+
+
+def commands() -> tuple[list[list[str]], list[str], list[str], list[str]]:
+    """What the demo runs, as a user would type it: preparing the data, asking the base, training, asking the tuned."""
     data = str(OUT / "data")
     labels = [
         ["cprt", "labels", "--source", "bench", "--input", f"{data}/cprt_{split}.json", "--images", data,
@@ -56,14 +79,16 @@ def commands() -> list[list[str]]:
         for split in ("train", "test")
     ]  # fmt: skip
     evaluation = ["cprt", "eval", "--config", "configs/eval/demo.yaml"]
-    return [
-        ["cprt", "demo-data", "--config", "configs/data/demo.yaml"],
-        *labels,
-        ["cprt", "pairs", "--config", "configs/data/demo_pairs.yaml"],
+    return (
+        [
+            ["cprt", "demo-data", "--config", "configs/data/demo.yaml"],
+            *labels,
+            ["cprt", "pairs", "--config", "configs/data/demo_pairs.yaml"],
+        ],
         [*evaluation, "--out", str(OUT / "base")],
         ["accelerate", "launch", "train/sft.py", "--config", "configs/sft/demo.yaml"],
         [*evaluation, "--out", str(OUT / "tuned"), "--adapter", str(OUT / "adapter")],
-    ]
+    )
 
 
 def table(metrics: dict[str, dict[str, Any]]) -> str:
