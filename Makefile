@@ -34,3 +34,4 @@ lint: setup
 bench: setup  ## the measurements behind the numbers in the README
 	$(BIN)/python benchmarks/sft_step.py
 	$(BIN)/python benchmarks/client_speed.py
+	$(BIN)/python benchmarks/image_cache.py

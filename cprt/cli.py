@@ -12,6 +12,8 @@ from cprt.errors import InputError
 # In pipeline order: name, module, what it does.
 COMMANDS = (
     ("demo-data", "data_prep.demo_data", "draw a small photo collection with labels, in the layout of the real one"),
+    ("download", "data_prep.download", "fetch, check and unpack the photo collection and the released labels"),
+    ("images", "data_prep.image_cache", "check every photo once and reduce it once, into a cache"),
     ("select", "data_prep.selection", "choose photos of VISPR as the paper does, from VISPR's own labels"),
     ("annotate", "data_prep.annotate", "ask two or more models which attributes each photo makes inferable"),
     ("labels", "data_prep.labels", "read CPRT labels, recompute level and score, write labels.jsonl"),

@@ -112,12 +112,9 @@ def load_image(path: str | Path, max_pixels: int | None = None) -> Image.Image:
             size = fit(image.size, max_pixels)
             width, height = (math.ceil(_DRAFT_MARGIN * side) for side in size)
             draft = image.draft(None, (width, height))
-            pixels = _to_rgb(image)
-            if draft is None:  # no JPEG; a TIFF file may turn itself while it is decoded
-                size, box = fit(pixels.size, max_pixels), None
-            else:  # a draft's last column and row may lie half beyond the photo's edge
-                box = draft[1]
-            return _upright(image, pixels.resize(size, Image.Resampling.LANCZOS, box=box))
+            # A draft's last column and row may lie half beyond the photo's edge: the box is the photo.
+            box = None if draft is None else draft[1]
+            return _upright(image, _to_rgb(image).resize(size, Image.Resampling.LANCZOS, box=box))
         return _upright(image, _to_rgb(image))
 
 

@@ -1,0 +1,314 @@
+"""``cprt download``: the photo collection's archives and the released label files, fetched, checked and unpacked.
+
+Everything lands in the layout of ``cprt demo-data``: ``OUT/images/val2017/``, ``OUT/annotations/val2017/``,
+``OUT/cprt_train.json``. The archives stay in ``OUT/archives/`` and may be deleted once unpacked; ``downloads.json``
+beside them holds size and SHA-256 of everything fetched, which later downloads must match. A second run does nothing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from cprt.config import parse, run
+from cprt.errors import InputError
+from cprt.provenance import file_digest, write_run
+from cprt.records import is_safe_path, read_json, write_json
+from data_prep.archives import unpack
+from data_prep.fetch import Patience, fetch, remote_size
+from data_prep.hub_files import HubFiles, fetch_hub_files, missing
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A ``.tar.gz`` somewhere: where it comes from, where it goes, and what is known of it beforehand."""
+
+    name: str
+    url: str
+    into: str
+    max_unpacked: int
+    size: int | None = None
+    sha256: str | None = None
+
+    def __post_init__(self) -> None:
+        for key, good, what in (
+            ("name", re.fullmatch(r"[\w-][\w.-]*\.tar\.gz", str(self.name)), "a file name that ends in .tar.gz"),
+            ("url", isinstance(self.url, str) and re.match(r"https?://", self.url), "an http or https address"),
+            ("into", isinstance(self.into, str) and is_safe_path(self.into), "a folder inside --out"),
+            ("max_unpacked", _is_count(self.max_unpacked), "a number of bytes"),
+            ("size", self.size is None or _is_count(self.size), "a number of bytes, or null"),
+            ("sha256", self.sha256 is None or re.fullmatch("[0-9a-f]{64}", str(self.sha256)), "64 hex digits, or null"),
+        ):
+            if not good:
+                raise ValueError(f"archives.{self.name}.{key}: {getattr(self, key)!r} is not {what}")
+
+
+@dataclass
+class DownloadArguments:
+    out: str = field(metadata={"help": "folder to fill"})
+    archives: dict[str, Any] = field(
+        default_factory=dict,
+        metadata={"help": "in YAML only: file name -> url, into, max_unpacked, size or null, sha256 or null"},
+    )
+    labels: dict[str, Any] | None = field(
+        default=None,
+        metadata={"help": "in YAML only: Hub dataset as repo, revision, files (name -> sha256 or null)"},
+    )
+    only: list[str] | None = field(
+        default=None, metadata={"help": "fetch only these of the archives and label files, by name"}
+    )
+    max_files: int = field(default=50_000, metadata={"help": "refuse an archive of more members"})
+    attempts: int = field(default=8, metadata={"help": "tries in a row that bring nothing new before giving up"})
+    wait: float = field(default=1.0, metadata={"help": "seconds before the second try; doubled each time"})
+    timeout: float = field(default=60.0, metadata={"help": "seconds without a byte that count as a broken connection"})
+    dry_run: bool = field(default=False, metadata={"help": "print what would be fetched and the room it needs"})
+
+    def __post_init__(self) -> None:
+        for name in ("max_files", "attempts", "timeout"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
+        if self.wait < 0:
+            raise ValueError(f"wait must not be negative, not {self.wait}")
+        archives, labels = self.wanted()
+        if not archives and labels is None:
+            raise ValueError("neither archives nor labels to fetch; give a --config")
+
+    def wanted(self) -> tuple[list[Archive], HubFiles | None]:
+        """The archives and label files to fetch. Raises ValueError that names the field."""
+        archives: dict[str, Archive] = {}
+        known = {"url", "into", "max_unpacked", "size", "sha256"}
+        for name, values in self.archives.items():
+            _check_mapping(f"archives.{name}", values, known, known - {"size", "sha256"})
+            archives[name] = Archive(name=name, **values)
+        labels = None
+        if self.labels is not None:
+            _check_mapping("labels", self.labels, known := {"repo", "revision", "files"}, known)
+            labels = HubFiles(**self.labels)
+        if self.only is None:
+            return list(archives.values()), labels
+        files = labels.files if labels is not None else {}
+        for name in self.only:
+            if name not in {*archives, *files}:
+                raise ValueError(f"only: {name!r} is none of {', '.join([*archives, *files])}")
+        files = {name: files[name] for name in self.only if name in files}
+        return [archives[name] for name in self.only if name in archives], (
+            replace(labels, files=files) if labels is not None and files else None
+        )
+
+
+def _check_mapping(where: str, values: Any, known: set[str], needed: set[str]) -> None:
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{where}: must be a mapping with {', '.join(sorted(known))}")
+    for key in values:
+        if key not in known:
+            raise ValueError(f"{where}.{key}: unknown (known: {', '.join(sorted(known))})")
+    for key in sorted(needed):
+        if key not in values:
+            raise ValueError(f"{where}.{key}: is missing")
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Command line of ``cprt download``."""
+    (args,) = parse(DownloadArguments, argv, prog="cprt download", description=__doc__)
+    archives, labels = args.wanted()
+    out = Path(args.out)
+    if args.dry_run:
+        _plan(out, _Record(out), archives, labels, args)
+        return
+    with _alone(out / "archives"):
+        record = _Record(out)
+        if not _plan(out, record, archives, labels, args):
+            print(f"{out}: everything is there, nothing was fetched")
+            return
+        report: dict[str, Any] = {"archives": {}, "labels": None}
+        for archive in archives:
+            report["archives"][archive.name] = _bring(archive, out, record, args)
+        if labels is not None:
+            names = missing(labels, out, record.labels)
+            if names:
+                record.keep_labels(fetch_hub_files(labels, names, out, record.labels))
+            report["labels"] = {**record.labels, "fetched": names}
+        write_run(out, args, report=report)
+    _print(out, report)
+
+
+class _Record:
+    """``archives/downloads.json``: what was fetched and unpacked, and ``NAME.files.json`` for what it unpacked to."""
+
+    def __init__(self, out: Path):
+        self.path = out / "archives" / "downloads.json"
+        content = read_json(self.path) if self.path.is_file() else {}
+        if not isinstance(content, dict):
+            raise InputError.at(self.path, "must be a JSON object; move it away to start anew")
+        self.archives: dict[str, dict[str, Any]] = content.get("archives", {})
+        self.labels: dict[str, Any] = content.get("labels", {})
+
+    def of(self, archive: Archive) -> dict[str, Any]:
+        """What is known of an archive. Raises InputError where it contradicts the configuration."""
+        kept = self.archives.get(archive.name, {})
+        if kept and archive.sha256 is not None and kept["sha256"] != archive.sha256:
+            raise InputError.at(
+                self.path,
+                f"was fetched as SHA-256 {kept['sha256']}, expected {archive.sha256}; delete its entry to start anew",
+                field=f"archives.{archive.name}",
+            )
+        return kept
+
+    def keep(self, name: str, **facts: Any) -> None:
+        self.archives[name] = {**self.archives.get(name, {}), **facts}
+        self._write()
+
+    def forget(self, name: str) -> None:
+        self.archives.pop(name, None)
+        self._write()
+
+    def keep_labels(self, facts: dict[str, Any]) -> None:
+        self.labels = facts
+        self._write()
+
+    def _write(self) -> None:
+        write_json(self.path, {"archives": self.archives, "labels": self.labels})
+
+    def files(self, archive: Archive) -> dict[str, int]:
+        """Path -> size of what an archive was unpacked to; empty when it was not, or elsewhere."""
+        path = self._list(archive.name)
+        unpacked = self.archives.get(archive.name, {}).get("into") == archive.into
+        files: dict[str, int] = read_json(path) if unpacked and path.is_file() else {}
+        return files
+
+    def keep_files(self, archive: Archive, files: dict[str, int], hidden: int) -> None:
+        write_json(self._list(archive.name), files)
+        self.keep(archive.name, into=archive.into, files=len(files), bytes=sum(files.values()), hidden=hidden)
+
+    def _list(self, name: str) -> Path:
+        return self.path.with_name(f"{name}.files.json")
+
+
+def _bring(archive: Archive, out: Path, record: _Record, args: DownloadArguments) -> dict[str, Any]:
+    """Fetch and unpack one archive, as far as that is still to do; what the run record says of it."""
+    if _is_unpacked(archive, out, record):
+        return {"fetched": False, "unpacked": False, **record.of(archive)}
+    path = out / "archives" / archive.name
+    fetched = _verify(archive, path, record)
+    received = 0
+    if not fetched:
+        kept = record.of(archive)
+        done = fetch(archive.url, path, archive.size, archive.sha256 or kept.get("sha256"),
+                     Patience(args.attempts, args.wait, args.timeout))  # fmt: skip
+        received = done.received
+        record.keep(archive.name, url=archive.url, size=done.size, sha256=done.sha256, validator=done.validator,
+                    mtime_ns=path.stat().st_mtime_ns)  # fmt: skip
+    with tqdm(desc=f"unpacking {archive.name}", total=path.stat().st_size, unit="B", unit_scale=True) as bar:
+        try:
+            unpacked = unpack(path, out / archive.into, archive.max_unpacked, args.max_files, bar.update)
+        except InputError as error:
+            record.forget(archive.name)  # a digest of what cannot be used is nothing to hold a later download to
+            raise InputError(f"{error}; delete the archive to fetch it anew") from error
+    record.keep_files(archive, unpacked.files, unpacked.hidden)
+    return {"fetched": not fetched, "unpacked": True, "received": received, **record.of(archive)}
+
+
+def _is_unpacked(archive: Archive, out: Path, record: _Record) -> bool:
+    """Whether every file that the archive unpacked to is there in its size."""
+    record.of(archive)
+    files = record.files(archive)
+    folder = out / archive.into
+    return bool(files) and all(_size(folder / path) == size for path, size in files.items())
+
+
+def _verify(archive: Archive, path: Path, record: _Record) -> bool:
+    """Whether the archive is there and right. One that was put there by hand is taken if it is what is expected."""
+    size = _size(path)
+    if size is None:
+        return False
+    kept = record.of(archive)
+    if kept and (size, path.stat().st_mtime_ns) == (kept["size"], kept["mtime_ns"]):
+        return True
+    digest = file_digest(path)
+    expected_digest, expected_size = archive.sha256 or kept.get("sha256"), archive.size or kept.get("size")
+    if digest != (expected_digest or digest) or size != (expected_size or size):
+        raise InputError.at(path, "is not the expected file (size or SHA-256 differ); delete it to fetch it anew")
+    record.keep(archive.name, url=archive.url, size=size, sha256=digest, mtime_ns=path.stat().st_mtime_ns)
+    return True
+
+
+def _plan(out: Path, record: _Record, archives: list[Archive], labels: HubFiles | None,
+          args: DownloadArguments) -> bool:  # fmt: skip
+    """Print what is to be done; whether that is anything. Raises InputError when there is no room for it."""
+    room, unknown, work = 0, False, False
+    for archive in archives:
+        if _is_unpacked(archive, out, record):
+            continue
+        work = True
+        path = out / "archives" / archive.name
+        size = archive.size or record.of(archive).get("size") or remote_size(archive.url, args.timeout)
+        unknown |= size is None
+        here = _size(path) or _size(path.with_name(path.name + ".partial")) or 0
+        folder = out / archive.into
+        there = sum(file.stat().st_size for place in (folder, folder.with_name(f"{folder.name}.unpacking"))
+                    for file in place.rglob("*") if file.is_file())  # fmt: skip
+        room += max((size or 0) - here, 0) + max(archive.max_unpacked - there, 0)
+        doing = f"fetch {_gb(size)} from {archive.url}" + (f" ({_gb(here)} are here)" if here else "")
+        print(f"{archive.name}: {'is here' if _size(path) else doing}; unpack into {folder}, "
+              f"at most {_gb(archive.max_unpacked)}")  # fmt: skip
+    if labels is not None and (names := missing(labels, out, record.labels)):
+        work = True
+        print(f"{', '.join(names)}: fetch from the Hub, {labels.repo} at {labels.revision}")
+    place = next(folder for folder in (out, *out.resolve().parents) if folder.exists())
+    free = shutil.disk_usage(place).free
+    if room:
+        print(f"room needed: {'at least' if unknown else 'at most'} {_gb(room)}; free: {_gb(free)}")
+        if room > free:
+            raise InputError.at(out, f"needs {_gb(room)} for archives and their files, {_gb(free)} are free")
+    if not work and args.dry_run:
+        print(f"{out}: everything is there, nothing to fetch")
+    return work
+
+
+def _print(out: Path, report: dict[str, Any]) -> None:
+    for name, facts in report["archives"].items():
+        did = "fetched and unpacked" if facts["fetched"] else "unpacked" if facts["unpacked"] else "was there"
+        hidden = f", {facts['hidden']} hidden ones left out" if facts["hidden"] else ""
+        print(f"{name}: {did}: {facts['files']:,} files in {out / facts['into']}{hidden}, SHA-256 {facts['sha256']}")
+    if report["labels"] is not None:
+        fetched = report["labels"]["fetched"]
+        print(f"{', '.join(fetched) or 'label files'}: {'fetched' if fetched else 'were there'}, commit "
+              f"{report['labels']['commit']}")  # fmt: skip
+
+
+def _size(path: Path) -> int | None:
+    return path.stat().st_size if path.is_file() else None
+
+
+def _gb(count: int | None) -> str:
+    if count is None:
+        return "an unknown size"
+    return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keeps a second run out of the same folder. Raises InputError in that run."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise InputError.at(folder, "another run is downloading here; wait for it to end") from error
+        yield
+
+
+if __name__ == "__main__":
+    run(main, "cprt download")
