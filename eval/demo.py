@@ -92,12 +92,11 @@ def commands() -> tuple[list[list[str]], list[str], list[str], list[str]]:
 
 
 def table(metrics: dict[str, dict[str, Any]]) -> str:
-    """Runs as rows, figures as columns, the 95% interval of each below it."""
-    lines = [f"{'':<10}" + "".join(f"{head:>16}" for head in HEADS.values())]
-    for name, figures in metrics.items():
-        lines.append(f"{name:<10}" + "".join(f"{show(figures[key]):>16}" for key in HEADS))
-        intervals = [figures["ci"].get(key) for key in HEADS]
-        lines.append(f"{'':<10}" + "".join(f"{_interval(interval):>16}" for interval in intervals))
+    """Figures as rows, runs as columns, each figure with its 95% interval."""
+    lines = [f"{'':<12}" + "".join(f"{name:<24}" for name in metrics).rstrip()]
+    for key, head in HEADS.items():
+        cells = [f"{show(figures[key])} {_interval(figures['ci'].get(key))}" for figures in metrics.values()]
+        lines.append(f"{head:<12}" + "".join(f"{cell:<24}" for cell in cells).rstrip())
     return "\n".join(lines)
 
 

@@ -203,4 +203,9 @@ def plain_reason(trainer: Any) -> str | None:
         return "the model is quantised"
     if args.torch_compile:
         return "torch.compile"
+    if args.use_liger_kernel:
+        return "Liger's kernels"
+    attention = model.config.text_config._attn_implementation
+    if attention not in ("sdpa", "eager"):
+        return f"attention by {attention}"
     return None

@@ -209,6 +209,8 @@ def trainer(demo_base, mixed_demo, tmp_path_factory) -> SharedPrefixTrainer:
     [
         ("args.fp16", True, "fp16"),
         ("args.torch_compile", True, "torch.compile"),
+        ("args.use_liger_kernel", True, "Liger"),
+        ("model.config.text_config._attn_implementation", "flash_attention_2", "attention by flash_attention_2"),
         ("args.neftune_noise_alpha", 5.0, "NEFTune"),
         ("args._n_gpu", 2, "several GPUs"),
         ("model_accepts_loss_kwargs", False, "accepts_loss_kwargs"),
