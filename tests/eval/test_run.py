@@ -85,6 +85,8 @@ def test_batching_and_prefix_sharing_change_no_answer(mixed_demo, demo_base, pro
     """Photos of several sizes, so that rows are padded: alone and plain against batched and shared."""
     photos = [load_image(mixed_demo.images / str(label.image)) for label in read_labels(mixed_demo.test_labels)][:6]
     messages = build(prompt).messages()
+    # Something that the base knows how to answer, so that its answers differ from photo to photo.
+    messages[0]["content"][-1]["text"] = "List the things from A to Z. Use a list."
     model = LocalModel(str(demo_base), dtype="float32")
     together = model.generate(photos, messages, 20)
     shared_one_by_one = [model.generate([photo], messages, 20)[0] for photo in photos]
