@@ -1,4 +1,4 @@
-"""Makes the tiny Qwen3-VL that the demo tunes, from nothing, on one CPU core in about a quarter of an hour.
+"""Makes the tiny Qwen3-VL that the demo tunes, from nothing, on one CPU core in about twenty-five minutes.
 
     python -m data_prep.demo_base --out assets/demo_base
 
@@ -383,7 +383,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder for the checkpoint")
     parser.add_argument("--seed", type=int, default=20260)
     parser.add_argument("--vocabulary", type=int, default=1600)
-    parser.add_argument("--drawings", type=int, default=20_000, help="size of the pool of training drawings")
+    parser.add_argument("--drawings", type=int, default=10_000, help="size of the pool of training drawings")
     parser.add_argument("--naming-steps", type=int, default=200, help="64 drawings each")
     parser.add_argument("--sorting-steps", type=int, default=500, help="32 drawings each")
     parser.add_argument("--talking-steps", type=int, default=600, help="32 drawings each")
