@@ -22,6 +22,7 @@ Point = tuple[float, float]
 
 _SKINS = ((255, 224, 196), (241, 194, 155), (224, 172, 125), (186, 130, 88), (141, 90, 58), (92, 58, 40))
 _HAIRS = ((28, 24, 24), (84, 50, 30), (150, 92, 40), (222, 184, 100), (176, 62, 28), (168, 168, 172))
+_FRAME = (30, 30, 35)
 _EYES = ((70, 45, 25), (50, 110, 60), (60, 110, 180), (110, 110, 115))
 STYLES = ("bald", "short", "parted", "bob", "long", "curly", "mohawk")
 
@@ -145,7 +146,7 @@ def render(who: Person, view: View) -> Image.Image:
 
 
 class _Head:
-    """Draws in coordinates of the head: the origin is the middle of the face, y points down, the picture's side is 1."""
+    """Draws in coordinates of the head: the origin is the middle of the face, y points down, a side is 1."""
 
     def __init__(self, canvas: ImageDraw.ImageDraw, side: int, who: Person, view: View):
         self.canvas, self.side, self.who, self.view = canvas, side, who, view
@@ -259,13 +260,17 @@ class _Head:
         lower = [(x, y + thick * (1 - a * a)) for (x, y), a in zip(curve, xs, strict=True)]
         self._shape([*upper, *reversed(lower)], (178, 64, 70))
         if view.mouth_open > 0.2:
-            self._oval(view.yaw, who.mouth_height + 0.02 * view.smile, who.mouth_width * 0.55, thick * 0.45, (60, 15, 20))
+            self._oval(
+                view.yaw, who.mouth_height + 0.02 * view.smile, who.mouth_width * 0.55, thick * 0.45, (60, 15, 20)
+            )
 
     def _glasses(self) -> None:
         who, yaw = self.who, self.view.yaw
         for sign in (-1, 1):
             x, r = sign * who.eye_gap + yaw, 0.07
-            self._line([(x + r * math.cos(a), who.eye_height + r * math.sin(a)) for a in _angles()], (30, 30, 35), 0.013)
+            self._line(
+                [(x + r * math.cos(a), who.eye_height + r * math.sin(a)) for a in _angles()], (30, 30, 35), 0.013
+            )
         self._line([(yaw - 0.03, who.eye_height), (yaw + 0.03, who.eye_height)], (30, 30, 35), 0.013)
 
 

@@ -52,7 +52,7 @@ def _residual(classes: int) -> nn.Module:
     )  # fmt: skip
 
 
-# Name -> from the number of classes to a network of 64 x 64 pixel pictures, values 0 to 1, (B, 3, 64, 64) -> (B, classes)
+# Name -> from the number of classes to a network (B, 3, 64, 64) -> (B, classes) of pictures with values 0 to 1.
 ARCHITECTURES: dict[str, Callable[[int], nn.Module]] = {"plain": _plain, "wide": _wide, "residual": _residual}
 
 
