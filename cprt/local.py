@@ -154,6 +154,18 @@ def identity(model: str, revision: str | None = None) -> str:
     return model_digest(model) if os.path.isdir(model) else f"{model}@{revision or 'main'}"
 
 
+def revision_of(model: str, revision: str | None = None) -> str | None:
+    """The commit of a Hub model, read from its configuration alone; None for a folder. Raises InputError."""
+    from transformers import AutoConfig
+
+    if os.path.isdir(model):
+        return None
+    try:
+        return getattr(AutoConfig.from_pretrained(model, revision=revision), "_commit_hash", None)
+    except (OSError, ValueError) as error:
+        raise _unusable(model, error) from error
+
+
 def _add_adapter(model: Any, adapter: str) -> Any:
     from peft import PeftModel
 
