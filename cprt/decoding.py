@@ -8,7 +8,6 @@ an endpoint, from the alternatives it lists along its answer. Both are condition
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -77,7 +76,7 @@ class ScoreTree:
     def build(encode: Callable[[str], Sequence[int]], lead_in: str) -> ScoreTree:
         """The tree behind ``lead_in``, which may share a token with a score's first characters."""
         encoded = [tuple(encode(lead_in + score)) for score in SCORES]
-        shared = len(os.path.commonprefix(encoded))
+        shared = next(place for place, tokens in enumerate(zip(*encoded, strict=False)) if len(set(tokens)) > 1)
         return ScoreTree(tuple(tokens[shared:] for tokens in encoded))
 
     def lead(self, encode: Callable[[str], Sequence[int]], lead_in: str) -> list[int]:

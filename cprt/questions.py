@@ -10,7 +10,7 @@ import re
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -23,7 +23,7 @@ from cprt.provenance import file_digest, model_digest
 from cprt.store import answer_key
 
 
-@lru_cache(maxsize=None)
+@cache
 def _image_digest(path: Path, modified: int) -> str:
     """SHA-256 of a photo's bytes, computed once for all models and prompts."""
     return file_digest(path)

@@ -58,7 +58,7 @@ def from_options(
     taxonomy: Taxonomy,
     **options: Any,
 ) -> list[Judge]:
-    """Judges for one model, with each adapter or none, and every prompt. ``options`` are fields of ModelSpec."""  # fmt: skip
+    """Judges for one model, with each adapter or none, and every prompt. ``options`` are fields of ModelSpec."""
     names = _names([adapter.rstrip("/") for adapter in adapters] or [model.rstrip("/")])
     rows = [{"name": name, "model": model, "adapter": adapter, **options}
             for name, adapter in zip(names, adapters or [None], strict=True)]  # fmt: skip
@@ -76,7 +76,7 @@ def from_rows(
     only: Sequence[str],
     taxonomy: Taxonomy,
 ) -> list[Judge]:
-    """Judges from the ``models`` of a YAML: fields of ModelSpec, and ``prompts`` and ``target`` where they differ."""  # fmt: skip
+    """Judges from the ``models`` of a YAML: fields of ModelSpec, and ``prompts`` and ``target`` where they differ."""
     asked = []
     for number, row in enumerate(rows, start=1):
         where = f"models[{number}]"

@@ -181,7 +181,7 @@ def ask(
     taxonomy: Taxonomy,
     retry: Sequence[str],
 ) -> None:
-    """Have this process's part of the questions answered in ``store``: all prompts of one model. Raises Stopped."""  # fmt: skip
+    """Have this process's part of the questions answered in ``store``: all prompts of one model. Raises Stopped."""
     kept, questions = Kept(store.path.parent, store), dict[str, Question]()
     for one in asked:
         for label, path, key in zip(labels, paths, one.keys, strict=True):

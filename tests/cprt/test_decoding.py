@@ -1,4 +1,4 @@
-"""The distribution over scores: the tree in one pass against one pass for each of the 1,001 strings, and its figures."""
+"""The distribution over scores: the tree in one pass against a pass for each of the 1,001 strings, and its figures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from PIL import Image
 
 from cprt.decoding import SCORES, ScoreTree, from_top_logprobs, stated_lead_in, summarise
 from cprt.local import LocalModel
-from cprt.prompts import arrange, build
+from cprt.prompts import arrange
 
 LEAD_IN = '{"score": '
 SIZES = [(96, 96), (64, 128), (128, 64)]  # rows of different length, so that some are padded
