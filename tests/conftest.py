@@ -68,9 +68,10 @@ def prepare(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Demo]:
         pairs.main(["--labels", str(folder / "train.jsonl"), "--images", str(data), "--out", str(folder / "pairs"),
                     "--prompt", "taxonomy", "--target", "attributes", "--size", str(size), "--seed", "0"])  # fmt: skip
         short = build("zero_shot").messages()
-        rows = [Pair(pair.id, pair.images, short, pair.completion, pair.level, pair.score)
-                for pair in read_pairs(folder / "pairs" / "train.jsonl")]  # fmt: skip
-        write_jsonl(folder / "short_pairs" / "train.jsonl", rows)
+        for name in ("train.jsonl", "holdout.jsonl"):
+            rows = [Pair(pair.id, pair.images, short, pair.completion, pair.level, pair.score)
+                    for pair in read_pairs(folder / "pairs" / name)]  # fmt: skip
+            write_jsonl(folder / "short_pairs" / name, rows)
         return Demo(data, folder / "train.jsonl", folder / "test.jsonl", folder / "pairs", folder / "short_pairs")
 
     return make
