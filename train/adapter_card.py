@@ -5,93 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-import yaml
-
-from cprt.errors import InputError
-from cprt.prompts import PROMPTS, TARGETS, Prompt, arrange, build
-from cprt.provenance import model_digest, run_path
-from cprt.records import is_number, read_json
-from cprt.taxonomy import Taxonomy
+from cprt.prompts import Prompt, arrange
+from cprt.records import is_number
 from train.adapter_files import Base, Source
+from train.card_facts import FIGURES, Measured, facts, part
 
-# The paper's figures in its order (Table 3), as metrics.json names them.
-FIGURES = {
-    "pearson": "Pearson",
-    "spearman": "Spearman",
-    "mae": "MAE",
-    "bias": "Bias",
-    "level_accuracy": "Level accuracy",
-    "inter_level_accuracy": "Inter-level pairwise accuracy",
-    "intra_level_accuracy": "Intra-level pairwise accuracy",
-}
-DATA = ("vispr", "drawings", "other")
 _VLLM_RANKS = (64, 128, 256, 320, 512)  # of those that vLLM takes as --max-lora-rank
-
-
-@cache
-def facts() -> dict[str, Any]:
-    """``card_facts.yaml``: the paper's rows, data sets, licences."""
-    return yaml.safe_load((Path(__file__).parent / "card_facts.yaml").read_text(encoding="utf-8"))
-
-
-@dataclass(frozen=True)
-class Measured:
-    """``metrics.json`` as ``cprt eval`` or ``cprt metrics`` writes it, and what is known of how it came about.
-
-    ``is_own`` says whether its run record names this very adapter; None where there is no such record.
-    """
-
-    figures: dict[str, float | None]
-    intervals: dict[str, list[float] | None]
-    n: int
-    statuses: dict[str, int]
-    is_own: bool | None
-    prompt: str | None
-
-    @staticmethod
-    def read(file: Path, adapter: Path) -> Measured:
-        """Raises InputError for a file that is none, and for the metrics of another model."""
-        metrics = read_json(file)
-        if not isinstance(metrics, dict):
-            raise InputError.at(file, "is not a JSON object")
-        figures = {}
-        for name in (*FIGURES, "coverage"):
-            if name not in metrics:
-                raise InputError.at(file, "is missing", field=name)
-            figures[name] = metrics[name]
-            if not (is_number(figures[name]) or (figures[name] is None and name != "coverage")):
-                raise InputError.at(file, "is not a number", field=name)
-        if type(metrics.get("n")) is not int or metrics["n"] < 1:
-            raise InputError.at(file, "is not a number of photos", field="n")
-        intervals = _mapping(file, metrics, "ci")
-        for name, interval in intervals.items():
-            if interval is not None and not (
-                isinstance(interval, list) and len(interval) == 2 and all(map(is_number, interval))
-            ):
-                raise InputError.at(file, "is not an interval", field=f"ci.{name}")
-        record = Measured._record(file)
-        measured = record.get("adapter", "") if record else ""  # only cprt eval records it, null for a base alone
-        if measured != "" and measured != model_digest(adapter):
-            raise InputError(f"{file}: was not measured on {adapter}, but on another model (see its run.json)")
-        statuses = _mapping(file, metrics, "status_counts")
-        for name, count in statuses.items():
-            if type(count) is not int:
-                raise InputError.at(file, "is not a number of photos", field=f"status_counts.{name}")
-        return Measured(figures, intervals, metrics["n"], statuses, True if measured else None,
-                        part(record or {}, "prompt").get("sha256"))  # fmt: skip
-
-    @staticmethod
-    def _record(file: Path) -> dict[str, Any] | None:
-        """The record beside the file, or that of its folder."""
-        for path in (run_path(file), file.parent / "run.json"):
-            if path.is_file():
-                record = read_json(path)
-                return record if isinstance(record, dict) else None
-        return None
 
 
 @dataclass(frozen=True)
@@ -149,7 +70,7 @@ class Card:
             language="en",
             datasets=facts()["data"][self.data].get("datasets"),
             tags=["lora", "privacy", "vlm-as-a-judge", "cprt"],
-            model_name=self._name,
+            model_name=self._name if results else None,  # of the model-index
             eval_results=results,
         ).to_yaml()
 
@@ -193,8 +114,9 @@ class Card:
     def _results(self) -> str:
         measured, row = self.measured, facts()["paper"].get(self.paper_row)
         if measured is None:
-            return ("## Results\n\nNot measured: nothing is known of how well this adapter judges. `cprt eval` measures "
-                    "it.")  # fmt: skip
+            return (
+                "## Results\n\nNot measured: nothing is known of how well this adapter judges; `cprt eval` measures it."
+            )
         test = facts()["data"][self.data]["test"]
         head = ["", "this adapter", "95% interval"]
         if row:
@@ -225,7 +147,9 @@ class Card:
     def _data(self) -> str:
         pairs = part(self.record, "inputs", "pairs").get("sha256")
         digest = f" The file of training pairs has SHA-256 `{_plain(pairs)}`." if pairs else ""
-        return f"## Data and licences\n\n{facts()['data'][self.data]['tuned_on'].strip()}{digest}\n\n{self._license()[1]}"
+        return (
+            f"## Data and licences\n\n{facts()['data'][self.data]['tuned_on'].strip()}{digest}\n\n{self._license()[1]}"
+        )
 
     def _recipe(self) -> str:
         data, model, trainer = (part(self.record, "config", name) for name in ("data", "model", "trainer"))
@@ -248,13 +172,17 @@ class Card:
             "seed": self.record.get("seed"),
             "made with": ", ".join(
                 [f"cprt {self.record.get('cprt')} ({self.record.get('git')})"]
-                + [f"{name} {packages[name]}" for name in ("trl", "peft", "transformers", "torch") if packages.get(name)]
+                + [
+                    f"{name} {packages[name]}"
+                    for name in ("trl", "peft", "transformers", "torch")
+                    if packages.get(name)
+                ]
             ),
         }
         lines = [_row(["", ""]), _row(["---", "---"])]
         lines += [_row([name, f"`{_plain(value)}`"]) for name, value in rows.items() if value is not None]
-        return "\n".join(["## Recipe", "", "LoRA with TRL, the loss on the answer alone. `run.json` holds every option.",
-                          "", *lines])  # fmt: skip
+        intro = "LoRA with TRL, the loss on the answer alone. `run.json` holds every option."
+        return "\n".join(["## Recipe", "", intro, "", *lines])
 
     def _prompt(self) -> str:
         if self.prompt is None:
@@ -301,18 +229,21 @@ print(processor.batch_decode(output[:, inputs["input_ids"].shape[1]:], skip_spec
         family = str(self.source.processor.get("processor_class", "")).removesuffix("Processor").lower()
         (message,) = arrange(self.prompt.messages(), family)
         lines = []
-        for part in message["content"]:
-            if part["type"] == "image":
+        for piece in message["content"]:
+            if piece["type"] == "image":
                 lines.append('    {"type": "image"},')
             else:
-                name = "POLICY" if part["text"] == self.prompt.policy else "QUESTION"
+                name = "POLICY" if piece["text"] == self.prompt.policy else "QUESTION"
                 lines.append(f'    {{"type": "text", "text": {name}}},')
         return "\n".join(lines)
 
     def _vllm(self) -> str:
         config, title = self.source.config, "## Serve it with vLLM\n\n"
         if config.get("use_dora") or config.get("modules_to_save"):
-            return title + "vLLM serves neither DoRA nor whole modules beside LoRA: merge this adapter into the base first."
+            return (
+                title
+                + "vLLM serves neither DoRA nor whole modules beside LoRA: merge this adapter into the base first."
+            )
         patterns = config.get("rank_pattern") or {}
         rank = max([config.get("r") or 0, *patterns.values()])
         taken = next((size for size in _VLLM_RANKS if size >= rank), rank)
@@ -329,32 +260,6 @@ vllm serve {self.base.name}{base} --enable-lora --max-lora-rank {taken} \\
 Ask for the model `{self._name}` with the message above, temperature 0.{shrink}"""
 
 
-def part(record: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
-    """An object inside a record, empty where there is none."""
-    for name in names:
-        below = record.get(name)
-        record = below if isinstance(below, dict) else {}
-    return record
-
-
-def find_prompt(record: Mapping[str, Any], taxonomy: Taxonomy) -> Prompt | None:
-    """The prompt whose digest the run recorded; None if this taxonomy and this version of ours do not make it."""
-    for name in PROMPTS:
-        for target in TARGETS if name == "taxonomy" else ("score",):
-            prompt = build(name, target, taxonomy)
-            if prompt.digest == record.get("prompt_sha256"):
-                return prompt
-    return None
-
-
-def find_paper_row(base: str, steps: Any) -> str | None:
-    """The paper's row for a base, of two the one with the nearer number of steps; None if it has none."""
-    fitting = {key: row for key, row in facts()["paper"].items() if re.match(row["base"], base.partition("/")[2])}
-    if not fitting:
-        return None
-    return min(fitting, key=lambda key: abs(fitting[key]["steps"] - (steps if is_number(steps) else 0)))
-
-
 _LIMITS = """## Limits and misuse
 
 The score is a model of risk, not a legal finding: all attributes of a level count the same, and CPRT-Bench's
@@ -365,13 +270,6 @@ It is meant for finding photos that a person should look at, for warning people 
 judges. It is not meant for identifying, profiling or excluding anybody, for looking for photos that expose people, or
 as the only safeguard. Ask before you judge photos of others, and judge them where they are: nothing has to leave your
 machine."""
-
-
-def _mapping(file: Path, metrics: Mapping[str, Any], name: str) -> dict[str, Any]:
-    value = metrics.get(name) or {}
-    if not isinstance(value, dict):
-        raise InputError.at(file, "is not an object", field=name)
-    return value
 
 
 def _row(cells: list[str]) -> str:

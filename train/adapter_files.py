@@ -183,7 +183,11 @@ def _bits(path: Path, start: int, tensor: str, entry: dict[str, Any], name: Path
     """A tensor's values as unsigned integers without their signs (so -0.0 is 0), and the integer that is infinity."""
     import numpy as np
 
-    kinds = {"F32": (np.uint32, 0x7F80_0000), "F16": (np.uint16, 0x7C00), "BF16": (np.uint16, 0x7F80)}
+    kinds: dict[str, tuple[Any, int]] = {
+        "F32": (np.uint32, 0x7F80_0000),
+        "F16": (np.uint16, 0x7C00),
+        "BF16": (np.uint16, 0x7F80),
+    }
     if entry["dtype"] not in kinds:
         raise InputError(f"{name}: {tensor} is {entry['dtype']}, not one of {', '.join(kinds)}")
     kind, infinity = kinds[entry["dtype"]]

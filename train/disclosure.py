@@ -1,7 +1,8 @@
-"""What must not leave with an adapter: secrets, which stop everything, and traces of people and machines in a record."""
+"""What must not leave with an adapter: secrets, which stop everything, and traces of people and machines."""
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import re
@@ -24,7 +25,9 @@ _SECRETS = {
     "a password in an address": r"\b\w+://[^/\s:@\"']+:[^/\s@\"']+@",
     # W&B's keys are 40 hex digits, as commits are: only the name beside them tells.
     "a key of 40 hex digits": r"(?i:key|wandb|token|secret|password)[\w-]*[\"'\s:=,]{1,6}[0-9a-fA-F]{40}\b",
-    "a value under a secret's name": r"(?i:hub_token|api_?key|password|secret|access_token)\"?\s*[:=]\s*\"?[^\s\"<*]{8,}",
+    "a value under a secret's name": (
+        r"(?i:hub_token|access_token|api_?key|password|secret)\"?\s*[:=]\s*\"?[^\s\"<*]{8,}"
+    ),
 }
 _SECRET = re.compile("|".join(f"(?P<s{number}>{pattern})" for number, pattern in enumerate(_SECRETS.values())))
 
@@ -156,10 +159,8 @@ def _without_dropped_options(words: list[Any]) -> list[Any]:
 def _people(record: Any) -> list[str]:
     """Names of users and hosts: of this machine, and those that home folders in the record give away."""
     names = {Path.home().name, socket.gethostname(), socket.gethostname().partition(".")[0]}
-    try:
+    with contextlib.suppress(OSError, KeyError, ImportError):  # a container without a user list
         names.add(getpass.getuser())
-    except (OSError, KeyError, ImportError):  # a container without a user list
-        pass
     for _, piece in pieces(record):
         names |= set(_HOME.findall(piece))
     return sorted((name for name in names if len(name) >= 3 and name != "localhost"), key=len, reverse=True)

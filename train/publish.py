@@ -1,7 +1,7 @@
-"""``cprt publish``: put a trained adapter on the Hugging Face Hub, with a card of ours and nothing that is not on a list.
+"""``cprt publish``: put a trained adapter on the Hugging Face Hub, with a card of ours and only files on a list.
 
-Every file is copied and checked before anything is sent; then each branch is one commit, read back and compared. After a
-failure the same command goes on: what is there already is not sent again. The token is the one that `hf auth login`
+Every file is copied and checked before anything is sent; then each branch is one commit, read back and compared. After
+a failure the same command goes on: what is there already is not sent again. The token is the one that `hf auth login`
 keeps, or HF_TOKEN.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -22,8 +23,9 @@ from cprt.errors import InputError
 from cprt.provenance import file_digest
 from cprt.records import write_json, write_text
 from cprt.taxonomy import Taxonomy
-from train.adapter_card import DATA, Card, Measured, facts, find_paper_row, find_prompt, part
+from train.adapter_card import Card
 from train.adapter_files import PUBLISHED, Source, is_hub_name
+from train.card_facts import DATA, Measured, facts, find_paper_row, find_prompt, part
 from train.disclosure import refuse_secrets, secret_finder, strip_record
 
 
@@ -53,7 +55,9 @@ class PublishArguments:
     revision: str = field(default="main", metadata={"help": "branch for the adapter itself"})
     private: bool = field(default=True, metadata={"help": "false: everybody may see it"})
     dry_run: bool = field(default=False, metadata={"help": "show the exact files and the card, send nothing"})
-    endpoint: str | None = field(default=None, metadata={"help": "address of the Hub; by default HF_ENDPOINT or the Hub's"})
+    endpoint: str | None = field(
+        default=None, metadata={"help": "address of the Hub; by default HF_ENDPOINT or the Hub's"}
+    )
     taxonomy: str | None = field(default=None, metadata={"help": "YAML that extends the published taxonomy"})
 
     def __post_init__(self) -> None:
@@ -176,6 +180,8 @@ def upload(args: PublishArguments, trees: Sequence[Tree]) -> None:
     except InputError:
         raise
     except (OSError, ValueError, RuntimeError, HTTPError) as error:
+        if isinstance(error, RuntimeError):  # while weights are sent: the library leaves its progress bar open
+            print(file=sys.stderr)
         raise InputError(f"{args.repo}: {_reason(error)}; run the same command again to go on") from error
 
 
@@ -190,7 +196,7 @@ def _commit(api: Any, repo: str, tree: Tree) -> str:
     note = f" (it also holds {', '.join(foreign)}, not from cprt)" if foreign else ""
     if not changed and not stale:
         return f"unchanged{note}"
-    operations = [CommitOperationAdd(path.name, path) for path in changed]
+    operations: list[Any] = [CommitOperationAdd(path.name, path) for path in changed]
     operations += [CommitOperationDelete(name) for name in stale]
     done = api.create_commit(repo, operations, commit_message=f"cprt publish: {tree.branch}", revision=tree.branch)
     remote = _remote(api, repo, tree.branch)
@@ -221,7 +227,7 @@ def _reason(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    line = lines[0] if lines else type(error).__name__
+    line = re.sub(r"\?[^\s'\"]*", "", lines[0]) if lines else type(error).__name__  # a query may be signed
     return type(error).__name__ if secret_finder()(line) else line
 
 

@@ -29,7 +29,9 @@ class Repo:
         self.commits: list[tuple[str, str]] = []  # branch, message
 
     def head(self, branch: str) -> str:
-        return hashlib.sha1(f"{branch} {[commit for commit in self.commits if commit[0] == branch]}".encode()).hexdigest()
+        return hashlib.sha1(
+            f"{branch} {[commit for commit in self.commits if commit[0] == branch]}".encode()
+        ).hexdigest()
 
 
 class Hub:
@@ -46,7 +48,9 @@ class Hub:
 
     def tree(self, repo: str, branch: str = "main") -> dict[str, bytes]:
         """A branch's files, without the one that the Hub itself adds."""
-        return {path: content for path, content in self.repos[repo].branches[branch].items() if path != ".gitattributes"}
+        return {
+            path: content for path, content in self.repos[repo].branches[branch].items() if path != ".gitattributes"
+        }
 
     def answer(self, method: str, path: str, body: bytes) -> tuple[int, Any]:
         if path == "/api/repos/create":
@@ -63,7 +67,9 @@ class Hub:
             assert hashlib.sha256(body).hexdigest() == digest
             self.objects[digest], self.puts = body, self.puts + 1
             return 200, {}
-        found = re.fullmatch(r"/(?:api/models/)?([^/]+/[^/.]+)(?:\.git/info/lfs/objects/(batch)|/(\w+)/([^/]+))?/?", path)
+        found = re.fullmatch(
+            r"/(?:api/models/)?([^/]+/[^/.]+)(?:\.git/info/lfs/objects/(batch)|/(\w+)/([^/]+))?/?", path
+        )
         if not found or found[1] not in self.repos:
             return 404, {"error": "Repository not found"}
         repo, verb, branch = self.repos[found[1]], found[2] or found[3] or "info", unquote(found[4] or "main")
@@ -95,7 +101,9 @@ class Hub:
             path, there = file["path"], repo.branches[branch].get(file["path"])
             large = path.endswith(".safetensors")
             digest = None if there is None else hashlib.sha256(there).hexdigest() if large else git_digest(there)
-            rows.append({"path": path, "uploadMode": "lfs" if large else "regular", "shouldIgnore": False, "oid": digest})
+            rows.append(
+                {"path": path, "uploadMode": "lfs" if large else "regular", "shouldIgnore": False, "oid": digest}
+            )
         return 200, {"files": rows}
 
     def _batch(self, repo: Repo, name: str, branch: str, body: bytes) -> tuple[int, Any]:
@@ -141,7 +149,9 @@ def serving() -> Iterator[Hub]:
                 if not path.startswith("/objects/"):
                     hub.tokens.add(self.headers.get("Authorization"))
                 failed = hub.fail(self.command, path)
-                status, content = (failed, {"error": "told to fail"}) if failed else hub.answer(self.command, path, body)
+                status, content = (
+                    (failed, {"error": "told to fail"}) if failed else hub.answer(self.command, path, body)
+                )
             data = json.dumps(content).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
