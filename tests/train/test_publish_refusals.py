@@ -196,7 +196,7 @@ SECRETS = {
     "a private key": "-----BEGIN OPENSSH PRIVATE KEY-----",
     "a bearer header": "Authorization: Bearer abcdefghij0123456789",
     "a password in an address": "https://me:hunter22@example.org/x",
-    "a key of 40 hex digits": "WANDB_API_KEY=" + "0123456789abcdef" * 2 + "01234567",
+    "a key of 40 hex digits": "wandb: " + "0123456789abcdef" * 2 + "01234567",
     "a value under a secret's name": "password: correct-horse",
     "the value of HF_TOKEN": TOKEN.removeprefix("hf_"),  # a token of no known form
 }
