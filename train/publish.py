@@ -228,7 +228,7 @@ def _reason(error: BaseException) -> str:
         error = error.__cause__
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     line = re.sub(r"\?[^\s'\"]*", "", lines[0]) if lines else type(error).__name__  # a query may be signed
-    return type(error).__name__ if secret_finder()(line) else line
+    return type(error).__name__ if secret_finder()(line) else line.rstrip(".")
 
 
 if __name__ == "__main__":

@@ -194,7 +194,7 @@ def test_a_killed_upload_goes_on(hub, trained, tmp_path):
         return 400
 
     hub.fail = stall
-    environment = {**os.environ, "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+    environment = {**os.environ, "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1", "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-m", "train.publish", "--adapter", str(trained), "--repo", REPO, "--base_model", BASE,
                "--endpoint", hub.url]  # fmt: skip
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
