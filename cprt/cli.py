@@ -19,6 +19,7 @@ COMMANDS = (
     ("labels", "data_prep.labels", "read CPRT labels, recompute level and score, write labels.jsonl"),
     ("pairs", "data_prep.pairs", "turn labels into instruction-response pairs for fine-tuning"),
     ("boundaries", "data_prep.boundaries", "learn score bands from labels and compare them with the published ones"),
+    ("publish", "train.publish", "put a trained adapter on the Hugging Face Hub: checked, private, with a card"),
     ("eval", "eval.run", "ask a model about every photo, write predictions and metrics"),
     ("metrics", "eval.metrics", "compare a predictions file with a labels file"),
     ("agreement", "eval.agreement", "how far people and models agree on attributes, beside the paper's Table 2"),
