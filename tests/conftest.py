@@ -20,6 +20,14 @@ from PIL import Image
 ROOT = Path(__file__).resolve().parents[1]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The files that take longest come first, so that no process ends up waiting for them alone."""
+    items.sort(key=lambda item: LONGEST_FIRST.get(item.path.name, len(LONGEST_FIRST)))
+
+
+LONGEST_FIRST = {name: place for place, name in enumerate(("test_demo.py", "test_resume.py", "test_run.py"))}
+
+
 @dataclass(frozen=True)
 class Demo:
     """Drawings with labels and pairs, as the commands leave them. ``images`` is the root of all image paths."""
