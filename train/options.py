@@ -35,17 +35,13 @@ class DataArguments:
     )
     holdout_size: int = field(
         default=64,
-        metadata={
-            "help": "photos of the hold-out that the model is asked about every eval_steps, if eval_strategy"
-        },
+        metadata={"help": "photos of the hold-out that the model is asked about every eval_steps, if eval_strategy"},
     )
     max_new_tokens: int = field(default=256, metadata={"help": "longest answer on the hold-out"})
     taxonomy: str | None = field(default=None, metadata={"help": "YAML that extends the published taxonomy"})
     wandb: bool = field(
         default=False,
-        metadata={
-            "help": "log to Weights & Biases, as report_to: wandb; offline unless its variables say otherwise"
-        },
+        metadata={"help": "log to Weights & Biases, as report_to: wandb; offline unless its variables say otherwise"},
     )
     overwrite: bool = field(
         default=False, metadata={"help": "replace the adapter and checkpoints that are in output_dir"}
