@@ -33,7 +33,15 @@ from cprt.pace import Stopped
 from cprt.prompts import Prompt, build
 from cprt.provenance import write_run
 from cprt.questions import ModelSpec, Question
-from cprt.records import PREDICTION_STATUSES, Prediction, read_json, read_labels, read_predictions, write_json, write_jsonl
+from cprt.records import (
+    PREDICTION_STATUSES,
+    Prediction,
+    read_json,
+    read_labels,
+    read_predictions,
+    write_json,
+    write_jsonl,
+)
 from cprt.scoring import level_of
 from cprt.store import AnswerStore
 from cprt.taxonomy import Taxonomy
@@ -136,8 +144,12 @@ def read_runs(folders: Sequence[str], taxonomy: Taxonomy, base_url: str | None) 
     or a model or adapter that has changed since.
     """
     names = [Path(folder).resolve().name for folder in folders]
-    names = [name if names.count(name) == 1 else folder.rstrip("/") for name, folder in zip(names, folders, strict=True)]
-    doubled = [folder for folder, count in Counter(str(Path(folder).resolve()) for folder in folders).items() if count > 1]
+    names = [
+        name if names.count(name) == 1 else folder.rstrip("/") for name, folder in zip(names, folders, strict=True)
+    ]
+    doubled = [
+        folder for folder, count in Counter(str(Path(folder).resolve()) for folder in folders).items() if count > 1
+    ]
     if doubled:
         raise InputError(f"runs: {Path(doubled[0]).name!r} is there twice")
     return [_read_run(folder, name, taxonomy, base_url) for folder, name in zip(folders, names, strict=True)]
@@ -200,7 +212,10 @@ def ask(
                 asked = [one.question(root / case.image) for case in cases]
                 todo = {key: question for question in asked if (key := one.spec.key(question)) not in store}
                 if todo and model.is_remote:
-                    print(f"note: {one.name} is asked on another machine: {len(todo)} images leave this one", file=sys.stderr)
+                    print(
+                        f"note: {one.name} is asked on another machine: {len(todo)} images leave this one",
+                        file=sys.stderr,
+                    )
                 if todo:
                     model.ask(todo, store, one.name)
     except Stopped as reason:  # what there is is written all the same
@@ -252,7 +267,8 @@ def _figures(rows: Sequence[dict[str, Any]], resamples: int, seed: int) -> dict[
     counts = Counter(row["status"] for row in rows)
     scored = [row for row in rows if row["after"] is not None]
     before, after, truth_before, truth_after = (
-        np.array([row[name] for row in scored], dtype=float) for name in ("before", "after", "truth_before", "truth_after")
+        np.array([row[name] for row in scored], dtype=float)
+        for name in ("before", "after", "truth_before", "truth_after")
     )
     means = {
         "before": before,
@@ -295,7 +311,9 @@ def report(summary: Mapping[str, Any], out: Path) -> None:
     if selection["unfilled"]:
         print(f"  {selection['unfilled']} fewer than asked for: there are {selection['available']}")
     width = max(len(name) for name in summary["runs"])
-    print(f"\n{'run':<{width}}  photos   n  before   after  change                  truth's  level falls (truth's)  unmoved")
+    print(
+        f"\n{'run':<{width}}  photos   n  before   after  change                  truth's  level falls (truth's)  unmoved"
+    )
     for name, figures in summary["runs"].items():
         for group in ("all", *GROUPS):
             part = figures[group]

@@ -40,7 +40,13 @@ def draw(path: Path, rows: Sequence[dict[str, Any]], summary: Mapping[str, Any],
             figures = summary["runs"][run][group]
             if scored:
                 truth = [sum(row[name] for row in scored) / len(scored) for name in ("truth_before", "truth_after")]
-                panel.plot([0, 1], [figures["before"], figures["after"]], color=_COLORS[group], linewidth=3, label="mean of the run")
+                panel.plot(
+                    [0, 1],
+                    [figures["before"], figures["after"]],
+                    color=_COLORS[group],
+                    linewidth=3,
+                    label="mean of the run",
+                )
                 panel.plot([0, 1], truth, color="black", linestyle="--", linewidth=1.6, label="truth")
             lost = f", {len(own) - len(scored)} without a score" if len(scored) < len(own) else ""
             panel.set_title(f"{_TITLES[group]} (n = {len(scored)}{lost})", fontsize=9)

@@ -159,7 +159,9 @@ def _thumbnail(file: Path) -> str:
 
 def _fault(row: dict[str, Any], one_root: bool) -> str:
     why = printable(row["error"] or (row["text"] or "")[:200])
-    return f'<tr><td class="name">{escape(name_of(row, one_root))}</td><td>{row["status"]}</td><td>{escape(why)}</td></tr>'
+    return (
+        f'<tr><td class="name">{escape(name_of(row, one_root))}</td><td>{row["status"]}</td><td>{escape(why)}</td></tr>'
+    )
 
 
 def _laws(rows: Sequence[dict[str, Any]], taxonomy: Taxonomy) -> list[str]:
