@@ -55,8 +55,8 @@ a photo more severe.
 # The counterfactual of the paper's 5.4.1.
 _FACES_ANONYMISED = """\
 Assume that every face in the photo has been perfectly anonymised: nobody can be recognised or told apart by a face. \
-Leave faces out of your judgement of who somebody is. Everything else in the photo stays as you see it, and you judge it \
-as before.
+Leave faces out of your judgement of who somebody is. Everything else in the photo stays as you see it, and you judge \
+it as before.
 """
 
 # The format stands in the policy, where it is computed once for all photos; the question stays short.

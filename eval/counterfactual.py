@@ -1,11 +1,12 @@
 """``cprt counterfactual``: would a judge still see the risk if every face were anonymised (paper 5.4.1, Fig. 4)?
 
 Input are folders as ``cprt eval`` leaves them, one for each model and prompt. Chosen are photos on which every run is
-confident: its score lies within ``--confidence`` of the truth. The same models are asked about them again, to assume that
-every face is perfectly anonymised. The truth is recomputed without ``biometrics``: the taxonomy has no attribute for faces
-alone. Where VISPR's own labels (``--annotations``) name a fingerprint, it stays. Files in ``OUT``:
+confident: its score lies within ``--confidence`` of the truth. The same models are asked about them again, to assume
+that every face is perfectly anonymised. The truth is recomputed without ``biometrics``: the taxonomy has no attribute
+for faces alone. Where VISPR's own labels (``--annotations``) name a fingerprint, it stays. Files in ``OUT``:
 
-* ``answers.jsonl``: every reply, durable as it comes. Run the same command again after a kill: what is missing is asked.
+* ``answers.jsonl``: every reply, durable as it comes. Run the same command again after a kill: only what is missing is
+  asked.
 * ``selection.jsonl``: the photos, their group (face, id, other) and their truth before and after.
 * ``counterfactual.jsonl``: a row for each run and photo; ``summary.json``: means and shares of each run and group, with
   intervals; ``change.png``; ``run.json``.
@@ -21,32 +22,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from cprt.ask import Model
 from cprt.config import parse, run
 from cprt.errors import InputError
 from cprt.images import check_images, image_root
-from cprt.metrics import wilson_interval
 from cprt.pace import Stopped
 from cprt.prompts import Prompt, build
 from cprt.provenance import write_run
 from cprt.questions import ModelSpec, Question
-from cprt.records import (
-    PREDICTION_STATUSES,
-    Prediction,
-    read_json,
-    read_labels,
-    read_predictions,
-    write_json,
-    write_jsonl,
-)
+from cprt.records import Prediction, read_json, read_labels, read_predictions, write_json, write_jsonl
 from cprt.scoring import level_of
 from cprt.store import AnswerStore
 from cprt.taxonomy import Taxonomy
-from eval.counterfactual_cases import FACES, GROUPS, Case, confident, make_case, read_fingerprints, select
+from eval.counterfactual_cases import FACES, Case, confident, make_case, read_fingerprints, select
 from eval.counterfactual_figure import draw
+from eval.counterfactual_summary import report, summarise
 from eval.replies import read
 
 
@@ -122,7 +112,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         stopped = ask(runs, cases, root, store, args.allow_remote)
         rows = [row for one in runs for row in compare(one, cases, root, store, taxonomy)]
     write_jsonl(out / "counterfactual.jsonl", rows)
-    summary = {"selection": selection, **summarise(rows, runs, args.resamples, args.seed)}
+    summary = {"selection": selection, **summarise(rows, args.resamples, args.seed)}
     write_json(out / "summary.json", summary)
     draw(out / "change.png", rows, summary, taxonomy)
     config = {**vars(args), "base_url": args.base_url and "endpoint"}
@@ -143,15 +133,12 @@ def read_runs(folders: Sequence[str], taxonomy: Taxonomy, base_url: str | None) 
     """The runs to repeat. Raises InputError where one is doubled, or cannot be repeated as it was: another taxonomy,
     or a model or adapter that has changed since.
     """
-    names = [Path(folder).resolve().name for folder in folders]
-    names = [
-        name if names.count(name) == 1 else folder.rstrip("/") for name, folder in zip(names, folders, strict=True)
-    ]
-    doubled = [
-        folder for folder, count in Counter(str(Path(folder).resolve()) for folder in folders).items() if count > 1
-    ]
-    if doubled:
-        raise InputError(f"runs: {Path(doubled[0]).name!r} is there twice")
+    paths = [str(Path(folder).resolve()) for folder in folders]
+    twice = next((path for path, count in Counter(paths).items() if count > 1), None)
+    if twice:
+        raise InputError(f"runs: {Path(twice).name!r} is there twice")
+    short = [Path(path).name for path in paths]
+    names = [name if short.count(name) == 1 else folder for name, folder in zip(short, folders, strict=True)]
     return [_read_run(folder, name, taxonomy, base_url) for folder, name in zip(folders, names, strict=True)]
 
 
@@ -212,10 +199,8 @@ def ask(
                 asked = [one.question(root / case.image) for case in cases]
                 todo = {key: question for question in asked if (key := one.spec.key(question)) not in store}
                 if todo and model.is_remote:
-                    print(
-                        f"note: {one.name} is asked on another machine: {len(todo)} images leave this one",
-                        file=sys.stderr,
-                    )
+                    print(f"note: {one.name} is asked on another machine: {len(todo)} images leave this one",
+                          file=sys.stderr)  # fmt: skip
                 if todo:
                     model.ask(todo, store, one.name)
     except Stopped as reason:  # what there is is written all the same
@@ -235,7 +220,8 @@ def compare(
         outcome = read(kept, one.spec.max_new_tokens, taxonomy)
         after = outcome.answer.score
         rows.append({
-            "id": case.id, "run": one.name, "prompt": one.prompt.name, "target": one.prompt.target,
+            "id": case.id, "run": one.name,
+            "model": one.spec.model, "prompt": one.prompt.name, "target": one.prompt.target,
             "group": case.group, "status": outcome.status,
             "before": before, "after": after,
             "truth_before": case.truth_before, "truth_after": case.truth_after,
@@ -244,91 +230,6 @@ def compare(
             "text": outcome.text, "error": outcome.error,
         })  # fmt: skip
     return rows
-
-
-# --- Summary -----------------------------------------------------------------------------------------------------
-
-
-def summarise(rows: Sequence[dict[str, Any]], runs: Sequence[EvalRun], resamples: int, seed: int) -> dict[str, Any]:
-    """Figures of every run, over all photos and in each group, ready for JSON."""
-    figures = {}
-    for one in runs:
-        own = [row for row in rows if row["run"] == one.name]
-        groups = {"all": own, **{group: [row for row in own if row["group"] == group] for group in GROUPS}}
-        figures[one.name] = {"model": one.spec.model, "prompt": one.prompt.name, "target": one.prompt.target,
-                             **{name: _figures(part, resamples, seed) for name, part in groups.items()}}  # fmt: skip
-    method = {"confidence": 0.95, "means": "percentile bootstrap over photos with a score", "shares": "Wilson",
-              "resamples": resamples, "seed": seed}  # fmt: skip
-    return {"runs": figures, "ci_method": method}
-
-
-def _figures(rows: Sequence[dict[str, Any]], resamples: int, seed: int) -> dict[str, Any]:
-    """Means and shares over the rows that have a score; null where there is none."""
-    counts = Counter(row["status"] for row in rows)
-    scored = [row for row in rows if row["after"] is not None]
-    before, after, truth_before, truth_after = (
-        np.array([row[name] for row in scored], dtype=float)
-        for name in ("before", "after", "truth_before", "truth_after")
-    )
-    means = {
-        "before": before,
-        "after": after,
-        "change": after - before,
-        "truth_change": truth_after - truth_before,
-        "error_after": np.abs(after - truth_after),
-    }
-    shares = {
-        "moved_down": sum(row["level_after"] > row["level_before"] for row in scored),
-        "truth_moved_down": sum(row["truth_level_after"] > row["truth_level_before"] for row in scored),
-        "unmoved": sum(row["after"] == row["before"] for row in scored),
-    }
-    n = len(scored)
-    return {
-        "n": len(rows),
-        "scored": n,
-        "status_counts": {status: counts[status] for status in PREDICTION_STATUSES},
-        **{name: float(values.mean()) if n else None for name, values in means.items()},
-        **{name: count / n if n else None for name, count in shares.items()},
-        "ci": {name: _interval(values, resamples, seed) for name, values in means.items()}
-        | {name: wilson_interval(count, n) for name, count in shares.items()},
-    }
-
-
-def _interval(values: NDArray[np.float64], resamples: int, seed: int) -> list[float] | None:
-    """95% percentile bootstrap of a mean; None for fewer than two values."""
-    if len(values) < 2:
-        return None
-    drawn = np.random.default_rng(seed).integers(len(values), size=(resamples, len(values)))
-    return [float(bound) for bound in np.percentile(values[drawn].mean(axis=1), [2.5, 97.5])]
-
-
-def report(summary: Mapping[str, Any], out: Path) -> None:
-    """The selection and a line for each run and group; a dash is undefined."""
-    selection = summary["selection"]
-    taken = ", ".join(f"{count} {group}" for group, count in selection["taken"].items())
-    print(f"{out}: {sum(selection['taken'].values())} photos ({taken}) of {selection['confident_in_every_run']} on which "
-          f"every run is confident")  # fmt: skip
-    if selection["unfilled"]:
-        print(f"  {selection['unfilled']} fewer than asked for: there are {selection['available']}")
-    width = max(len(name) for name in summary["runs"])
-    print(
-        f"\n{'run':<{width}}  photos   n  before   after  change                  truth's  level falls (truth's)  unmoved"
-    )
-    for name, figures in summary["runs"].items():
-        for group in ("all", *GROUPS):
-            part = figures[group]
-            if part["n"]:
-                shown = name if group == "all" else ""
-                change = _show(part["change"], "+")
-                if part["ci"]["change"]:
-                    change += " [{:+.3f}, {:+.3f}]".format(*part["ci"]["change"])
-                print(f"{shown:<{width}}  {group:<6} {part['scored']:>3}  {_show(part['before']):>6}  {_show(part['after']):>6}"
-                      f"  {change:<24} {_show(part['truth_change'], '+'):>6}  {_show(part['moved_down']):>11} "
-                      f"({_show(part['truth_moved_down'])})  {_show(part['unmoved']):>7}")  # fmt: skip
-
-
-def _show(value: float | None, sign: str = "") -> str:
-    return "-" if value is None else f"{value:{sign}.3f}"
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """``cprt score PATH...``: level, score, attributes and advice for photos of your own, on this machine.
 
 PATHs are photos, or folders searched to any depth. Every reply is kept in ``NAME.answers.jsonl`` beside ``--out``
-``NAME.jsonl`` or ``NAME.html``: after a kill the same command asks only what is missing, and the other format asks nothing.
-Without ``--out`` there is a table on the terminal and nothing is kept. A row of the JSONL::
+``NAME.jsonl`` or ``NAME.html``: after a kill the same command asks only what is missing, and the other format asks
+nothing again. Without ``--out`` there is a table on the terminal, and nothing is kept. A row of the JSONL::
 
     {"root": "photos", "path": "a/b.jpg", "status": "ok", "score": 0.812, "level": 1,
      "attributes": [{"key": "gov_ids", "name": "gov ids", "level": 1, "regulations": {"GDPR": "...", ...} or null,
@@ -11,8 +11,9 @@ Without ``--out`` there is a table on the terminal and nothing is kept. A row of
                 "order": [{"hide": "gov_ids", "score": 0.514, "level": 2}]},
      "flagged": true, "text": "{...}", "error": null}
 
-``score`` is the model's, and ``flagged`` goes by it; whatever is under ``advice`` and ``without`` is worked out from the
-attributes that the model names. Without a score (status unparsed, refused, error) ``flagged`` is null: let a person look.
+``score`` is the model's, and ``flagged`` goes by it; ``advice``, ``score_without`` and ``level_without`` are worked out
+from the attributes that the model names. Without a score (status unparsed, refused, error) ``flagged`` is null: then a
+person has to look.
 """
 
 from __future__ import annotations
@@ -240,7 +241,7 @@ def score_row(
             "hide_first": attributes[0]["key"] if attributes else None,
             "order": [{"hide": step.key, "score": step.score, "level": step.level} for step in steps],
         }
-    unflagged = answer.score is None or args.flag_above is None
+    flagged = None if answer.score is None or args.flag_above is None else answer.score >= args.flag_above
     return {
         "root": as_text(photo.root),
         "path": as_text(photo.path),
@@ -249,7 +250,7 @@ def score_row(
         "level": answer.level,
         "attributes": attributes,
         "advice": advice,
-        "flagged": None if unflagged else bool(answer.score >= args.flag_above),
+        "flagged": flagged,
         "text": None if outcome.text is None else as_text(outcome.text),
         "error": None if outcome.error is None else as_text(outcome.error),
     }
@@ -275,8 +276,16 @@ def save(
     config = {**vars(args), "paths": [as_text(path) for path in args.paths]}
     if args.base_url:
         config["base_url"] = "endpoint"
-    write_run(args.out, config, inputs, model=spec.record(), prompt=prompt.identity(), taxonomy=taxonomy.digest, counts=Counter(row["status"] for row in rows),
-              threshold=threshold and dataclasses.asdict(threshold))  # fmt: skip
+    write_run(
+        args.out,
+        config,
+        inputs,
+        model=spec.record(),
+        prompt=prompt.identity(),
+        taxonomy=taxonomy.digest,
+        counts=Counter(row["status"] for row in rows),
+        threshold=threshold and dataclasses.asdict(threshold),
+    )
 
 
 def _finish(args: ScoreArguments, rows: Sequence[dict[str, Any]], stopped: Stopped | None) -> None:

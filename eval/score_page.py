@@ -1,7 +1,7 @@
 """The rows of ``cprt score`` as one HTML file that asks nothing of the network.
 
-Names, errors and answers come from outside: all of them are escaped, and the page's policy allows no script or style but
-its own two, by their digests, and no request at all. Pictures are in it only where they were asked for.
+Names, errors and answers come from outside: all of them are escaped, and the page's policy allows no script or style
+but its own two, by their digests, and no request at all. Pictures are in it only where they were asked for.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ th[aria-sort=descending] button::after { content: " \\2193"; color: #222; }
 td.name { overflow-wrap: anywhere; min-width: 10rem; width: 22%; } td.number { font-variant-numeric: tabular-nums; }
 img { display: block; max-width: 160px; max-height: 160px; margin-top: .3rem; }
 .level { border-radius: .7rem; color: #fff; padding: 0 .55rem; white-space: nowrap; }
-.flag { color: #a50026; font-weight: bold; white-space: nowrap; } .quiet { color: #666; font-size: 87%; } li .quiet { white-space: nowrap; }
+.flag { color: #a50026; font-weight: bold; white-space: nowrap; } .quiet { color: #666; font-size: 87%; }
+li .quiet { white-space: nowrap; }
 ul { list-style: none; margin: 0; padding: 0; } a { color: inherit; }
 li { border-left: .3rem solid; padding-left: .4rem; margin: .15rem 0; }
 .laws td { font-size: 87%; }
@@ -65,17 +66,20 @@ def page(rows: Sequence[dict[str, Any]], files: Sequence[Path], taxonomy: Taxono
     colors = "".join(f".level-{level} {{ background: {color}; border-color: {color}; }}\n"
                      for level, color in enumerate(LEVEL_COLORS, start=1))  # fmt: skip
     style = _STYLE + colors + "li[class] { background: none; }\n"
+    pictures = "data:" if thumbnails else "'none'"
     policy = (f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(_SCRIPT)}'; "
-              f"img-src {'data:' if thumbnails else chr(39) + 'none' + chr(39)}; base-uri 'none'; form-action 'none'")  # fmt: skip
+              f"img-src {pictures}; base-uri 'none'; form-action 'none'")  # fmt: skip
     file_of = {id(row): file for row, file in zip(rows, files, strict=True)}
     scored, faults = by_score(rows), [row for row in rows if row["score"] is None]
     one_root = has_one_root(rows)
-    body = [f"<p>{len(rows)} photos, {len(scored)} with a score"
-            + (f", {sum(row['flagged'] for row in scored)} flagged" if scored and scored[0]["flagged"] is not None else "")
-            + ". 1 is the most severe level; a score lies between 0 and 1.</p>"]  # fmt: skip
+    flagged = [row for row in scored if row["flagged"]]
+    flags = f", {len(flagged)} flagged" if scored and scored[0]["flagged"] is not None else ""
+    body = [f"<p>{len(rows)} photos, {len(scored)} with a score{flags}. "
+            "Level 1 is the most severe; a score lies between 0 and 1.</p>"]  # fmt: skip
     if scored:
         heads = (_head("score", "number", "descending") + _head("level", "number") + _head("photo", "text")
-                 + "<th scope=col>attributes, and the score without each</th><th scope=col>hide, in this order</th>")  # fmt: skip
+                 + "<th scope=col>attributes, and the score without each</th>"
+                 + "<th scope=col>hide, in this order</th>")  # fmt: skip
         body.append(f"<table><thead><tr>{heads}</tr></thead><tbody>")
         body += [_row(row, one_root, taxonomy, file_of[id(row)] if thumbnails else None) for row in scored]
         body.append("</tbody></table>")
@@ -138,8 +142,10 @@ def _advice(row: dict[str, Any], taxonomy: Taxonomy) -> str:
     advice = row["advice"]
     if advice is None:
         return ""
-    lines = [f"{escape(step['hide'].replace('_', ' '))} <span class=quiet>&rarr; {format_score(step['score'], taxonomy)}"
-             f", level {step['level']}</span>" for step in advice["order"]]  # fmt: skip
+    lines = []
+    for step in advice["order"]:
+        left = f"{format_score(step['score'], taxonomy)}, level {step['level']}"
+        lines.append(f'{escape(step["hide"].replace("_", " "))} <span class="quiet">&rarr; {left}</span>')
     composed = format_score(advice["composed_score"], taxonomy)
     if row["attributes"] and composed != format_score(row["score"], taxonomy):
         lines.append(f'<span class="quiet">these attributes together make {composed}, level '
