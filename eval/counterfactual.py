@@ -87,7 +87,9 @@ class EvalRun:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Command line of ``cprt counterfactual``."""
-    (args,) = parse(CounterfactualArguments, argv, prog="cprt counterfactual", description=__doc__)
+    (args,) = parse(
+        CounterfactualArguments, argv, prog="cprt counterfactual", description=(__doc__ or "").partition("\n")[0]
+    )
     taxonomy = Taxonomy.load(args.taxonomy)
     if FACES not in taxonomy.keys:
         raise InputError(f"{args.taxonomy}: without {FACES!r} there is nothing to leave out")

@@ -117,7 +117,7 @@ class ScoreArguments:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Command line of ``cprt score``."""
-    (args,) = parse(ScoreArguments, argv, prog="cprt score", description=__doc__)
+    (args,) = parse(ScoreArguments, argv, prog="cprt score", description=(__doc__ or "").partition("\n")[0])
     taxonomy = Taxonomy.load(args.taxonomy)
     threshold = choose_threshold(args, taxonomy)
     if threshold is not None:

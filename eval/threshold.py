@@ -28,6 +28,7 @@ class Threshold:
     flagged: int
     without_score: int
     level_1_without_score: int
+    predictions_left_aside: int
 
     def __str__(self) -> str:
         low, high = self.recall_interval or [0, 1]
@@ -35,19 +36,23 @@ class Threshold:
             f"flag_above {self.score}: recall of level 1 {self.recall:.3f} [{low:.3f}, {high:.3f}], precision "
             f"{self.precision:.3f} ({self.flagged} of {self.rows} photos flagged, {self.level_1} are of level 1; "
             f"{self.without_score} had no score, {self.level_1_without_score} of them of level 1)"
+            + (
+                f"; {self.predictions_left_aside} predictions are of other photos"
+                if self.predictions_left_aside
+                else ""
+            )
         )
 
 
 def choose(labels: Sequence[Label], predictions: Sequence[Prediction], recall: float, file: str) -> Threshold:
     """The highest score that flags at least the share ``recall`` of photos of true level 1.
 
-    Raises InputError that names ``file``, the predictions: an id without a label, no photo of level 1, or a recall that
-    no threshold reaches because too many photos have no score.
+    ``labels`` say which photos count: predictions of others, such as those that the model was trained on, are left
+    aside. Raises InputError that names ``file``, the predictions: no photo of level 1, or a recall that no threshold
+    reaches because too many photos have no score.
     """
-    scores = {prediction.id: prediction.score for prediction in predictions if prediction.score is not None}
-    strangers = {prediction.id for prediction in predictions} - {label.id for label in labels}
-    if strangers:
-        raise InputError.at(file, f"prediction id {min(strangers)!r} has no label")
+    ids = {label.id for label in labels}
+    scores = {row.id: row.score for row in predictions if row.score is not None and row.id in ids}
     severe = [label.id for label in labels if label.level == 1]
     if not severe:
         raise InputError.at(file, "no labelled photo is of level 1: no recall to choose by")
@@ -73,4 +78,5 @@ def choose(labels: Sequence[Label], predictions: Sequence[Prediction], recall: f
         flagged=flagged,
         without_score=len(labels) - len(scores),
         level_1_without_score=len(severe) - len(found),
+        predictions_left_aside=sum(row.id not in ids for row in predictions),
     )

@@ -423,8 +423,9 @@ def test_a_threshold_by_hand():
         choose(labels, predictions, 0.8, "p.jsonl")
     with pytest.raises(InputError, match="no labelled photo is of level 1"):
         choose(labels[4:], predictions[4:], 0.5, "p.jsonl")
-    with pytest.raises(InputError, match="prediction id '0' has no label"):
-        choose(labels[1:], predictions, 0.5, "p.jsonl")
+    without_first = choose(labels[1:], predictions, 0.3, "p.jsonl")  # only labelled photos count
+    assert (without_first.score, without_first.rows, without_first.predictions_left_aside) == (0.8, 6, 1)
+    assert "1 predictions are of other photos" in str(without_first)
 
 
 @given(
