@@ -23,6 +23,8 @@ COMMANDS = (
     ("eval", "eval.run", "ask a model about every photo, write predictions and metrics"),
     ("metrics", "eval.metrics", "compare a predictions file with a labels file"),
     ("agreement", "eval.agreement", "how far people and models agree on attributes, beside the paper's Table 2"),
+    ("counterfactual", "eval.counterfactual", "ask as if all faces were anonymised, and compare (paper 5.4.1)"),
+    ("score", "eval.score", "level, score, attributes and advice for photos of your own"),
 )
 
 
@@ -39,7 +41,7 @@ def _top_level(name: str) -> None:
     if name in ("-h", "--help"):
         print("usage: cprt COMMAND [--config YAML] [--option VALUE ...]\n\ncommands, in pipeline order:")
         for command, _, summary in COMMANDS:
-            print(f"  {command:<11} {summary}")
+            print(f"  {command:<14} {summary}")
         print("\nTraining stands between pairs and eval: accelerate launch train/sft.py --config configs/sft/NAME.yaml")
         print("`cprt COMMAND --help` lists the options of a command.")
     elif name == "--version":
