@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import random
 import shutil
@@ -16,14 +17,16 @@ from typing import Any
 
 import pytest
 import yaml
-from loopback import REFUSAL, Misbehaving, first_try_fails, identity
+from loopback import REFUSAL, Misbehaving, first_try_fails, identity, transformers_serve
 from safetensors.torch import load_file, save_file
 
+from cprt.decoding import summarise
 from cprt.errors import InputError
 from cprt.images import load_image
 from cprt.local import LocalModel
 from cprt.prompts import build
 from cprt.records import read_labels, read_predictions
+from cprt.scoring import severity
 from eval import metrics as metrics_command
 from eval.run import main
 
@@ -480,3 +483,97 @@ def test_random_kills_of_a_local_model_change_no_answer(demo, demo_base, evaluat
     command = [sys.executable, "-m", "eval.run", *options(demo, demo_base, tmp_path, "--batch_size", "1")]
     kill_at_random(command, tmp_path, 16, 5, seed=0)
     assert texts(tmp_path) == texts(evaluated)
+
+
+# --- Decodings -----------------------------------------------------------------------------------------------------
+
+
+def test_expected_decoding_of_a_local_model_is_the_mean_of_its_distribution(demo, demo_base, evaluated, tmp_path):
+    main(options(demo, demo_base, tmp_path, "--decoding", "expected", "--limit", "4", "--batch_size", "3"))
+    found, labels = rows(tmp_path), read_labels(demo.test_labels)
+    assert [row["text"] for row in found] == list(texts(evaluated).values())[:4]  # greedy as before
+    model = LocalModel(str(demo_base), dtype="float32")
+    photo = load_image(demo.images / str(labels[2].image))
+    (generation,) = model.generate([(build("zero_shot").messages(), [photo])], 24, '{"score": ')
+    expected = summarise(generation.distribution)
+    row = found[2]
+    assert (row["expected_score"], row["median_score"], row["label_mass"]) == (
+        pytest.approx(expected.mean, abs=1e-4), pytest.approx(expected.median, abs=2e-3),
+        pytest.approx(expected.mass, rel=1e-3))  # fmt: skip
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    assert set(metrics["decodings"]) == {"expected", "median"} and metrics["decodings"]["expected"]["coverage"] == 1
+    truth = [label.score for label in labels[:4]]
+    errors = [abs(row["expected_score"] - score) for row, score in zip(found, truth, strict=True)]
+    assert metrics["decodings"]["expected"]["mae"] == pytest.approx(sum(errors) / 4)
+    assert metrics["coverage"] == 0  # the base states no score
+    record = json.loads((tmp_path / "run.json").read_text())
+    assert record["decoding"]["expected"] == "the tree of all scores" and record["dtype"] == "float32"
+    assert sum(way["count"] for way in record["answers_made"]) == 4
+    assert {way["batch"] for way in record["answers_made"]} == {1, 3}
+
+
+def test_attributes_compose_a_score_beside_the_stated_one(demo, tmp_path):
+    answer = '{"attributes": ["age", "biometrics"], "level": 2, "score": 0.4}'
+    with Misbehaving(lambda body: (answer, "stop")) as server:
+        main(with_models(demo, tmp_path, [served(server.url, "one", target="attributes")], limit=3))
+    row = rows(tmp_path / "out")[0]
+    assert (row["score"], row["level"], row["stated_level"], row["attributes"]) == (0.4, 3, 2, ["age", "biometrics"])
+    assert row["composed_score"] == severity((1, 0, 1, 0)).score
+    metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    assert metrics["decodings"]["composed"]["coverage"] == 1
+    assert metrics["attributes"]["per_attribute"]["biometrics"]["precision"] is not None
+
+
+def test_an_endpoints_alternatives_give_the_expectation_and_one_without_is_asked_without(demo, tmp_path):
+    def certain(token: str) -> dict[str, Any]:
+        return {"token": token, "logprob": 0.0, "top_logprobs": [{"token": token, "logprob": 0.0}]}
+
+    last = [{"token": "2", "logprob": math.log(0.6)}, {"token": "8", "logprob": math.log(0.3)}]
+    content = [certain('{"score": '), certain("0.71"), {**last[0], "top_logprobs": last}, certain("}")]
+
+    def judge(body: dict[str, Any]) -> Any:
+        if body["model"] == "model-without" and "logprobs" in body:
+            message = "Unsupported parameter: 'logprobs' is not supported with this model."
+            return 400, {"error": {"message": message, "param": "logprobs"}}
+        choice = {"message": {"content": '{"score": 0.712}'}, "finish_reason": "stop"}
+        if body.get("logprobs"):
+            assert body["top_logprobs"] == 20
+            choice["logprobs"] = {"content": content}
+        return 200, {"choices": [choice]}
+
+    with Misbehaving(judge) as server:
+        models = [served(server.url, name, concurrency=1) for name in ("with", "without")]
+        main(with_models(demo, tmp_path, models, decoding="expected", limit=3))
+    row, without = rows(tmp_path / "out" / "with")[0], rows(tmp_path / "out" / "without")[0]
+    assert row["score"] == without["score"] == 0.712
+    assert row["expected_score"] == pytest.approx((0.6 * 0.712 + 0.3 * 0.718) / 0.9)
+    assert (row["median_score"], row["label_mass"]) == (0.712, pytest.approx(0.9))
+    assert (without["expected_score"], without["label_mass"]) == (None, None)
+    records = [json.loads((tmp_path / "out" / name / "run.json").read_text()) for name in ("with", "without")]
+    assert records[0]["decoding"]["expected"] == "top_logprobs 20" and records[0]["answers_made"] == []
+    assert records[1]["answers_made"] == [{"without": ["logprobs"], "count": 3}]
+
+
+# --- The same adapter in three places ------------------------------------------------------------------------------
+
+
+def test_an_adapter_says_the_same_through_transformers_merged_and_served(demo, demo_base, adapter, tmp_path):
+    merged = tmp_path / "merged"
+    shutil.copytree(demo_base, merged)
+    LocalModel(str(demo_base), str(adapter), dtype="float32").model.merge_and_unload().save_pretrained(merged)
+    common = {"max_new_tokens": 24, "max_pixels": 9216}
+    local = {**common, "dtype": "float32"}
+    with transformers_serve([merged], tmp_path) as urls:
+        models = [{"name": "adapter", "model": str(demo_base), "adapter": str(adapter), **local},
+                  {"name": "merged", "model": str(merged), **local},
+                  {"name": "served", "model": str(merged), "base_url": urls[merged], "image_format": "png",
+                   "concurrency": 2, **common}]  # fmt: skip
+        main(with_models(demo, tmp_path, models, prompt=["zero_shot"], limit=6, decoding="expected"))
+    found = {name: rows(tmp_path / "out" / name) for name in ("adapter", "merged", "served")}
+    words = {name: [row["text"] for row in table] for name, table in found.items()}
+    assert words["adapter"] == words["merged"] == words["served"] and len(set(words["adapter"])) > 1
+    for column in ("expected_score", "label_mass"):  # `transformers serve` gives no probabilities
+        of_adapter, of_merged = ([row[column] for row in found[name]] for name in ("adapter", "merged"))
+        assert of_adapter == pytest.approx(of_merged, rel=1e-3) and len(set(of_adapter)) == 6
+    scores = [[row["score"] for row in table] for table in found.values()]
+    assert scores[0] == scores[1] == scores[2]
