@@ -21,7 +21,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-BASE = "assets/demo_base"  # its tokenizer and processor; the weights are random and larger
+from random_model import BASE, random_qwen3_vl
+
 MICRO_BATCH, ACCUMULATION = 8, 4
 ROWS = MICRO_BATCH * ACCUMULATION
 VARIANTS = {"stock": (False, False), "stock_checkpointing": (False, True), "shared": (True, False)}
@@ -96,7 +97,7 @@ def measure(variant: str, image_tokens: int, steps: int, width: int, gradients: 
     from peft import LoraConfig
     from PIL import Image
     from safetensors.torch import save_file
-    from transformers import AutoConfig, AutoModelForImageTextToText, TrainerCallback
+    from transformers import TrainerCallback
     from trl import SFTConfig
 
     from cprt.local import load_processor
@@ -106,14 +107,7 @@ def measure(variant: str, image_tokens: int, steps: int, width: int, gradients: 
     from train.shared_prefix import SharedPrefixTrainer
 
     share, checkpointing = VARIANTS[variant]
-    torch.manual_seed(0)
-    config = AutoConfig.from_pretrained(BASE)
-    config.text_config.update({"hidden_size": width, "intermediate_size": 3 * width, "num_hidden_layers": 6,
-                               "num_attention_heads": width // 64, "num_key_value_heads": width // 128,
-                               "head_dim": 64, "dtype": "float32"})  # fmt: skip
-    config.text_config.rope_parameters["mrope_section"] = [12, 10, 10]
-    config.vision_config.out_hidden_size = width
-    model = AutoModelForImageTextToText.from_config(config, dtype=torch.float32)
+    model = random_qwen3_vl(width)
     model.accepts_loss_kwargs = True
     processor = load_processor(BASE, max_pixels=SIDES[image_tokens][0] * SIDES[image_tokens][1])
 
@@ -148,7 +142,7 @@ def measure(variant: str, image_tokens: int, steps: int, width: int, gradients: 
         if "lora_B" in name:  # at zero, lora_A has no gradient to compare
             weight.data.copy_(torch.randn(weight.shape, generator=generator) * 0.02)
     batch = trainer.data_collator([trainer.train_dataset[0]])["input_ids"]
-    image_at = int((batch[0] == config.vision_start_token_id).nonzero()[0, 0])
+    image_at = int((batch[0] == model.config.vision_start_token_id).nonzero()[0, 0])
     seconds: list[float] = []
 
     class Clock(TrainerCallback):
