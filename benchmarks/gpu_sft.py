@@ -20,7 +20,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from sft_step import BASE, build_trainer, time_steps, tokens_of
+from random_model import BASE
+from sft_step import build_trainer, time_steps, tokens_of
 
 ROWS, STOCK_ROWS = 128, 32  # 16 and 8 for the tiny shape, which only shows that the script runs
 # Published shapes. Text: width, inner width, layers, heads (8 key-value heads of 128). Vision: width, inner width,

@@ -24,7 +24,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-BASE = "assets/demo_base"  # its tokenizer and processor; the weights are random and larger
+from random_model import BASE, random_qwen3_vl
+
 MICRO_BATCH, ACCUMULATION = 8, 4
 ROWS = MICRO_BATCH * ACCUMULATION
 # Whether the prefix is shared (None: TRL's own trainer, without any code of ours), and gradient checkpointing.
@@ -95,18 +96,9 @@ def largest_difference(one: Path, other: Path) -> float:
 
 def measure(variant: str, image_tokens: int, steps: int, width: int, gradients: Path) -> dict[str, Any]:
     """Train ``steps`` + 1 steps of one variant; write the first step's gradients to ``gradients``."""
-    import torch
     from safetensors.torch import save_file
-    from transformers import AutoConfig, AutoModelForImageTextToText
 
-    torch.manual_seed(0)
-    config = AutoConfig.from_pretrained(BASE)
-    config.text_config.update({"hidden_size": width, "intermediate_size": 3 * width, "num_hidden_layers": 6,
-                               "num_attention_heads": width // 64, "num_key_value_heads": width // 128,
-                               "head_dim": 64, "dtype": "float32"})  # fmt: skip
-    config.text_config.rope_parameters["mrope_section"] = [12, 10, 10]
-    config.vision_config.out_hidden_size = width
-    model = AutoModelForImageTextToText.from_config(config, dtype=torch.float32)
+    model = random_qwen3_vl(width)
     share, checkpointing = VARIANTS[variant]
     trainer = build_trainer(
         model, image_tokens, ROWS, gradients.parent / variant, share=share, max_steps=steps + 1, use_cpu=True,

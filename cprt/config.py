@@ -151,7 +151,7 @@ def _check(values: dict[str, tuple[Any, int]], kinds: Sequence[type], path: str)
         hint, choices = options[key]
         if not fits(value, hint):
             raise InputError.at(path, f"{value!r} is not {_describe(hint)}", line=line, field=key)
-        if choices and value not in choices:
+        if choices and any(item not in choices for item in (value if isinstance(value, list) else [value])):
             raise InputError.at(path, f"{value!r} is not one of {', '.join(map(str, choices))}", line=line, field=key)
 
 
