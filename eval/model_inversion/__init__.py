@@ -1,0 +1,4 @@
+"""How far model-inversion reconstructions really show the private person: judges beside evaluation classifiers.
+
+After "Revisiting Model Inversion Evaluation: From Misleading Standards to Reliable Privacy Assessment" (arXiv 2505.03519).
+"""
