@@ -22,16 +22,8 @@ COMMANDS = (
     ("eval", "eval.run", "ask a model about every photo, write predictions and metrics"),
     ("metrics", "eval.metrics", "compare a predictions file with a labels file"),
     ("agreement", "eval.agreement", "how far people and models agree on attributes, beside the paper's Table 2"),
-    (
-        "mi-metrics",
-        "eval.model_inversion.metrics",
-        "a judge beside an evaluation model on model-inversion reconstructions",
-    ),
-    (
-        "mi-compare",
-        "eval.model_inversion.compare",
-        "all model-inversion set-ups and judges in one table, page and chart",
-    ),
+    ("mi-metrics", "eval.model_inversion.metrics", "a judge beside an evaluation model on the same reconstructions"),
+    ("mi-compare", "eval.model_inversion.compare", "all model-inversion set-ups and judges in a table, chart and page"),
 )
 
 

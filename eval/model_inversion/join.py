@@ -7,8 +7,8 @@ Columns are found by name, in any order; columns that are not needed are ignored
 * natural images of other classes, as an evaluation model took them: the same
 * a judge's controls, as ``cprt mi`` writes them: ``kind`` (positive or negative), ``filename, class, response, label``
 
-Without a ``class`` column the class is the folder that the file lies in, else what follows ``T=`` in its name. A file
-name is never matched without its class: attacks name their files alike in every class.
+Without a ``class`` column the class is the folder that the file lies in, else what follows ``T=`` in its name; class
+007 is class 7. A file name is never matched without its class: attacks name their files alike in every class.
 """
 
 from __future__ import annotations
@@ -36,12 +36,11 @@ Key = tuple[str, str]  # class, name of the file
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One row: ``label`` is one of LABELS, from a classifier yes or no. ``filename`` and ``response`` are as given."""
+    """One row: ``label`` is one of LABELS, from a classifier yes or no; ``claims`` and ``response`` are as given."""
 
     label: str
-    filename: str
+    claims: str
     response: str
-    line: int
 
 
 def read_judge(path: str | Path) -> dict[Key, Verdict]:
@@ -119,14 +118,16 @@ def _by_key(path: str | Path, column: str, allowed: Sequence[str]) -> dict[Key, 
     lines: dict[Key, int] = {}
     verdicts: dict[Key, Verdict] = {}
     for line, row in _rows(path, column):
-        key = _key(row, path, line)
+        claims, name = _place(row, path, line)
+        key = (claims.lstrip("0") or "0", name) if claims.isascii() and claims.isdigit() else (claims, name)
         _once(lines, key, path, line)
         label = _label(row, column, allowed, path, line)
-        verdicts[key] = Verdict(label, row["filename"], row.get("response", ""), line)
+        verdicts[key] = Verdict(label, claims, row.get("response", ""))
     return verdicts
 
 
-def _key(row: dict[str, str], path: str | Path, line: int) -> Key:
+def _place(row: dict[str, str], path: str | Path, line: int) -> tuple[str, str]:
+    """Class as stated, and name of the file without folders."""
     *folders, name = [part for part in re.split(r"[\\/]", row["filename"]) if part not in ("", ".", "..")] or [""]
     if not name:
         raise InputError.at(path, f"{row['filename']!r} is no file name", line, "filename")

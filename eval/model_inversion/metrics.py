@@ -30,6 +30,18 @@ from eval.model_inversion.join import (
 )
 from eval.model_inversion.rates import Counts
 
+# Column heads of tables of several judges and set-ups; all figures come with intervals.
+FIGURES = {
+    "accuracy_standard": "accuracy under E",
+    "accuracy_judge": "under the judge",
+    "accuracy_judge_corrected": "corrected by controls",
+    "fpr": "FPR",
+    "fnr": "FNR",
+    "kappa": "kappa",
+    "type_i_transfer": "Type-I transfer",
+    "natural_rate": "naturals E accepts",
+}
+
 
 @dataclass
 class MetricsArguments:
@@ -263,6 +275,11 @@ def unmatched(join: Mapping[str, Any]) -> list[str]:
             lines.append(f"left out: {join[f'only_{side}']} reconstructions only in {name}, as {examples}")
     missing = join.get("target", {}).get("without_target", 0)
     return lines + ([f"{missing} reconstructions have no verdict of T"] if missing else [])
+
+
+def heads(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Those of FIGURES that are defined in any row."""
+    return {name: head for name, head in FIGURES.items() if any(row[name] is not None for row in rows)}
 
 
 def percent(value: float | None, interval: Sequence[float] | None = None) -> str:

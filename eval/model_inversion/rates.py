@@ -57,7 +57,7 @@ def measure(
     shares = {name: (int(part), int(whole)) for name, (part, whole) in fractions(counts, refused_as_no).items()}
     drawn = resample(counts, resamples, seed)
     others = {
-        "accuracy_gap": lambda counts: accuracy_gap(counts),
+        "accuracy_gap": accuracy_gap,
         "kappa": lambda counts: kappa(counts, refused_as_no),
     }
     points = {name: defined(figure(counts)) for name, figure in others.items()}
@@ -118,10 +118,10 @@ def corrected(
 
 def difference(first: tuple[int, int], second: tuple[int, int]) -> tuple[float | None, list[float] | None]:
     """Difference of two independent shares (how many, of how many) with Newcombe's 95% interval (1998, method 10)."""
-    intervals = wilson_interval(*first), wilson_interval(*second)
-    if intervals[0] is None or intervals[1] is None:
+    one, two = wilson_interval(*first), wilson_interval(*second)
+    if one is None or two is None:
         return None, None
-    (low1, high1), (low2, high2) = intervals
+    (low1, high1), (low2, high2) = one, two
     p1, p2 = first[0] / first[1], second[0] / second[1]
     return p1 - p2, [p1 - p2 - math.hypot(p1 - low1, high2 - p2), p1 - p2 + math.hypot(high1 - p1, p2 - low2)]
 
