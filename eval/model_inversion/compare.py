@@ -15,6 +15,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
@@ -91,6 +92,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         runs = from_yaml(args.setups)
     else:
         runs = from_folders(args.runs, args.standard, args.target, args.naturals)
+    order = list(dict.fromkeys(run.setup for run in runs))
+    runs.sort(key=lambda run: order.index(run.setup))  # the judges of a set-up stand together
     if args.images is not None and not Path(args.images).is_dir():
         raise InputError.at(args.images, "is not a folder of images")
     if args.thumbnails and args.images is None and not any(run.images for run in runs):
@@ -238,18 +241,27 @@ def track(args: CompareArguments, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def print_report(result: Mapping[str, Any], wrong: int, pictures: Mapping[Any, Any] | None, out: Path) -> None:
-    """The table, what changes places, who agrees, what settings do; a dash where undefined."""
+    """The table, what changes places, who agrees, what settings do; a dash where undefined.
+
+    To fit a terminal, only three figures have their intervals here, and settings are shown over all set-ups.
+    """
     rows = result["rows"]
     shown = heads(rows)
     lines = [["set-up", "judge", "n", *shown.values()]]
     for row in rows:
-        figures = [(figure if name == "kappa" else percent)(row[name], row["ci"][name]) for name in shown]
+        intervals = {name: row["ci"][name] for name in ("accuracy_standard", "accuracy_judge", "fpr")}
+        figures = [(figure if name == "kappa" else percent)(row[name], intervals.get(name)) for name in shown]
         lines.append([row["setup"], row["judge"], str(row["n"]), *figures])
     _print_table(lines)
+    for judge in result["judges"]:
+        lost: Counter[str] = Counter()
+        for row in rows:
+            lost.update(row["left_out_of_table"] if row["judge"] == judge else {})
+        if lost.total():
+            print(f"  {judge}: " + ", ".join(f"{times} {label}" for label, times in lost.items() if times)
+                  + " are not in FPR, FNR and kappa; they stay in n and are no yes")  # fmt: skip
     for row in rows:
-        lost = {label: times for label, times in row["left_out_of_table"].items() if times}
-        notes = [", ".join(f"{times} {label}" for label, times in lost.items()) + " not in FPR and FNR"] if lost else []
-        for note in notes + unmatched(row["join"]):
+        for note in unmatched(row["join"]):
             print(f"  {row['setup']}, {row['judge']}: {note}")
     for judge, found in result["rankings"].items():
         if found["setups"] > 1:
@@ -257,16 +269,19 @@ def print_report(result: Mapping[str, Any], wrong: int, pictures: Mapping[Any, A
                   f"{len(found['swaps'])} pairs of set-ups change places")  # fmt: skip
             for swap in found["swaps"][:5]:
                 print(f"  {swap_line(swap)}")
-    pooled = [row for row in result["agreement"] if row["setup"] is None or len(result["setups"]) == 1]
+    several = [row["judges"] for row in result["agreement"] if row["setup"] is None]
+    pooled = [row for row in result["agreement"] if row["setup"] is None or row["judges"] not in several]
     if pooled:
         print("\nAgreement of judges")
         for row in pooled:
             print(f"  {' and '.join(row['judges'])}: kappa {figure(row['kappa'], row['ci']['kappa'])}, "
                   f"same verdict {percent(row['agreement'], row['ci']['agreement'])} of {row['n']}")  # fmt: skip
+    pooled_effects = [(row["setting"], row["judges"]) for row in result["effects"] if row["setup"] is None]
     if result["effects"]:
         print("\nEffects of settings")
         for row in result["effects"]:
-            print(f"  {effect_line(row)}")
+            if (row["setting"], row["judges"]) not in pooled_effects or row["setup"] is None:
+                print(f"  {effect_line(row)}")
     print(f"\n{out / 'compare.html'}: everything, with {wrong} false positives to browse")
     if pictures is not None:
         missing = sum(picture is None for picture in pictures.values())

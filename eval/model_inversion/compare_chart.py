@@ -26,7 +26,7 @@ def accuracy_chart(rows: Sequence[Mapping[str, Any]]) -> bytes:
     setups = sorted(of_setup, key=lambda setup: next(iter(of_setup[setup].values()))["accuracy_standard"])
     bars = 1 + len(judges)
     height = 0.8 / bars
-    figure = Figure(figsize=(9, 1.5 + 0.19 * bars * len(setups) + 0.12 * len(setups)), layout="constrained")
+    figure = Figure(figsize=(9, 1.5 + 0.15 * bars * len(setups) + 0.12 * len(setups)), layout="constrained")
     FigureCanvasAgg(figure)
     panel = figure.subplots()
     series = [("evaluation model E", _STANDARD, "accuracy_standard", None)]
@@ -44,7 +44,7 @@ def accuracy_chart(rows: Sequence[Mapping[str, Any]]) -> bytes:
         panel.errorbar(value, y, xerr=[below, above], fmt="none", ecolor="black", elinewidth=0.9, capsize=2)
     panel.set_yticks(range(len(setups)), [_plain(setup) for setup in setups], fontsize=9)
     panel.set_ylim(-0.6, len(setups) - 0.4)
-    panel.set_xlim(0, 1)
+    panel.set_xlim(0, 1.005)
     panel.set_xticks([0, 0.2, 0.4, 0.6, 0.8, 1], ["0%", "20%", "40%", "60%", "80%", "100%"])
     panel.set_xlabel("attack accuracy (line: 95% interval)")
     panel.spines[["top", "right"]].set_visible(False)

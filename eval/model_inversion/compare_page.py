@@ -154,8 +154,7 @@ def _rankings(rankings: Mapping[str, Mapping[str, Any]]) -> str:
         if found["setups"] < 2:
             continue
         tau = figure(found["tau"], found["ci"]["tau"])
-        parts.append(f"<h3>{escape(judge)}</h3><p>Kendall's tau {tau} over {found['setups']} set-ups; "
-                     f"{len(found['swaps'])} pairs change places.</p>")  # fmt: skip
+        parts.append(f"<p><b>{escape(judge)}</b>: Kendall's tau {tau} over {found['setups']} set-ups.</p>")
         cells = [
             [swap["higher_under_standard"], swap["higher_under_judge"],
              " / ".join(map(percent, swap["accuracy_standard"])), " / ".join(map(percent, swap["accuracy_judge"])),
@@ -164,19 +163,20 @@ def _rankings(rankings: Mapping[str, Mapping[str, Any]]) -> str:
         ]  # fmt: skip
         if cells:
             names = ["higher under E", "higher under the judge", "under E", "under the judge", "in resamples"]
-            parts.append(_table(names, cells))
+            parts.append(_folded(f"{len(cells)} pairs of set-ups change places", _table(names, cells)))
     return "<h2>Rankings that change</h2>" + "".join(parts) if parts else ""
 
 
 def _agreements(rows: Sequence[Mapping[str, Any]]) -> str:
     if not rows:
         return ""
+    names = ["judges", "set-up", "n", "same verdict", "kappa"]
     cells = [
         [" and ".join(row["judges"]), row["setup"] or "all", row["n"],
          percent(row["agreement"], row["ci"]["agreement"]), figure(row["kappa"], row["ci"]["kappa"])]
         for row in rows
     ]  # fmt: skip
-    return "<h2>Agreement of judges</h2>" + _table(["judges", "set-up", "n", "same verdict", "kappa"], cells)
+    return "<h2>Agreement of judges</h2>" + _by_setup(names, cells)
 
 
 def _effects(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -191,19 +191,33 @@ def _effects(rows: Sequence[Mapping[str, Any]]) -> str:
         for row in rows
     ]  # fmt: skip
     names = ["setting", "runs", "set-up", "n", "accuracy under the judge", "difference", "verdicts changed", "FPR"]
-    return "<h2>Effects of n, order and layout</h2>" + _table(names, cells)
+    return "<h2>Effects of n, order and layout</h2>" + _by_setup(names, cells)
+
+
+def _by_setup(names: Sequence[str], cells: Sequence[Sequence[Any]]) -> str:
+    """Rows over all set-ups, and those of single ones folded away."""
+    place = names.index("set-up")
+    pooled = [row for row in cells if row[place] == "all"]
+    single = [row for row in cells if row[place] != "all"]
+    if not pooled or not single:
+        return _table(names, cells)
+    return _table(names, pooled) + _folded("by set-up", _table(names, single))
+
+
+def _folded(summary: str, content: str) -> str:
+    return f"<details><summary>{escape(summary)}</summary>{content}</details>"
 
 
 _STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 80rem; padding: 0 1rem; color: #1a1a1a;
+body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 112rem; padding: 0 1rem; color: #1a1a1a;
   background: #fff; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.2rem; margin-top: 2.2rem; } h3 { font-size: 1rem; margin-bottom: 0; }
-.wide { overflow-x: auto; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.2rem; margin-top: 2.2rem; }
+.wide { overflow-x: auto; } details { margin: 0.6rem 0; } summary { cursor: pointer; }
 table { border-collapse: collapse; font-size: 0.87rem; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: 0.25rem 0.8rem 0.25rem 0; border-bottom: 1px solid #e3e3e3; vertical-align: top; }
 .wide td { white-space: nowrap; }
 #list td { overflow-wrap: anywhere; max-width: 30rem; }
-.chart { max-width: 100%; height: auto; }
+.chart { max-width: min(100%, 60rem); height: auto; }
 .filters label { margin-right: 1rem; } select { max-width: 24rem; font: inherit; }
 .private { color: #a50026; font-weight: 600; }
 """
