@@ -59,18 +59,21 @@ def _thumbnail(row: FalsePositive, images: Path | None) -> str | None:
     if images is not None:
         places += [(images, f"{row.setup}/{folder}{name}") for folder in ("all-images/", "") for name in inside]
     for root, name in places:
-        path = root / name
-        # Names come from a CSV: neither they nor a link may lead out of the folder.
-        if is_safe_path(name) and path.is_file() and path.resolve().is_relative_to(root.resolve()):
-            try:
+        try:
+            # Names come from a CSV: neither they nor a link may lead out of the folder.
+            if is_safe_path(name) and (path := root / name).is_file() and _inside(path, root):
                 image = load_image(path)
-            except InputError:
-                return None
-            image.thumbnail((_THUMBNAIL, _THUMBNAIL))
-            buffer = io.BytesIO()
-            image.save(buffer, format="JPEG", quality=80)
-            return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+                image.thumbnail((_THUMBNAIL, _THUMBNAIL))
+                buffer = io.BytesIO()
+                image.save(buffer, format="JPEG", quality=80)
+                return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+        except (InputError, OSError):  # no image; a name too long for the file system
+            return None
     return None
+
+
+def _inside(path: Path, root: Path) -> bool:
+    return path.resolve().is_relative_to(root.resolve())
 
 
 def page(
