@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cprt.agreement import kappa_of_tables
-from cprt.metrics import wilson_interval
+from cprt.bootstrap import wilson_interval
 from eval.model_inversion import rates
 from eval.model_inversion.join import LABELS, Key, Verdict
 from eval.model_inversion.rates import NO, REFUSED, YES, Counts, Floats, defined, divide, percentiles

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from cprt.bootstrap import CONFIDENCE, wilson_interval
 from cprt.config import parse, run
-from cprt.metrics import wilson_interval
 from cprt.provenance import write_run
 from cprt.records import write_json
 from eval.model_inversion import rates
@@ -28,7 +28,7 @@ from eval.model_inversion.join import (
     read_judge,
     read_naturals,
 )
-from eval.model_inversion.rates import Counts
+from eval.model_inversion.rates import Counts, Interval
 
 # Column heads of tables of several judges and set-ups; all figures come with intervals.
 FIGURES = {
@@ -134,7 +134,7 @@ def evaluate(inputs: Mapping[str, str], refused_as_no: bool, resamples: int, see
         "controls": controls,
         "ci": intervals | of_correction | of_transfer,
         "ci_method": {
-            "confidence": rates.CONFIDENCE,
+            "confidence": CONFIDENCE,
             "shares": "Wilson",
             "kappa, accuracy_gap": "bootstrap percentiles over reconstructions",
             "accuracy_judge_corrected": "delta method on shares moved towards a half",
@@ -165,7 +165,7 @@ def _counting(refused_as_no: bool) -> str:
 
 def _correction(
     counts: Counts, controls: dict[str, dict[str, int]] | None
-) -> tuple[dict[str, float | None], dict[str, list[float] | None]]:
+) -> tuple[dict[str, float | None], dict[str, Interval]]:
     """The judge's accuracy corrected by its control rates, clipped to [0, 1] and as it came; with intervals."""
     raw, interval, hits, alarms = None, None, (0, 0), (0, 0)
     if controls is not None:
@@ -197,7 +197,7 @@ def _type_i(
     target: Mapping[Key, Verdict] | None,
     naturals: Sequence[bool] | None,
     refused_as_no: bool,
-) -> tuple[dict[str, Any], dict[str, list[float] | None]]:
+) -> tuple[dict[str, Any], dict[str, Interval]]:
     """Type-I transfer: of what T accepts and the judge rejects, the share that E accepts; against natural images."""
     rejecting = ("no", "refused") if refused_as_no else ("no",)
     type_i = [

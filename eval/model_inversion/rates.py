@@ -15,15 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cprt.agreement import kappa_of_tables
-from cprt.metrics import wilson_interval
+from cprt.bootstrap import interval, wilson_interval
 from eval.model_inversion.join import LABELS
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
+Interval = list[float] | None
 
 YES, NO, REFUSED = (LABELS.index(label) for label in ("yes", "no", "refused"))
-CONFIDENCE, _Z = 0.95, 1.959963984540054  # and its two-sided normal quantile
-_MOST_UNDEFINED = 0.05
+_Z = 1.959963984540054  # the two-sided normal quantile of 95%
 
 
 def table(counts: Counts, refused_as_no: bool = False) -> Counts:
@@ -51,7 +51,7 @@ def fractions(counts: Counts, refused_as_no: bool = False) -> dict[str, tuple[ND
 
 def measure(
     counts: Counts, *, refused_as_no: bool = False, resamples: int = 2000, seed: int = 0
-) -> tuple[dict[str, Any], dict[str, list[float] | None]]:
+) -> tuple[dict[str, Any], dict[str, Interval]]:
     """All figures of (5, 2) counts, and their 95% intervals by name: Wilson's of shares, else bootstrap percentiles."""
     (tn, fp), (fn, tp) = table(counts, refused_as_no).tolist()
     shares = {name: (int(part), int(whole)) for name, (part, whole) in fractions(counts, refused_as_no).items()}
@@ -90,7 +90,7 @@ def kappa(counts: Counts, refused_as_no: bool = False) -> Floats:
 
 def corrected(
     yes: int, n: int, positive: Mapping[str, int], negative: Mapping[str, int]
-) -> tuple[float | None, list[float] | None]:
+) -> tuple[float | None, Interval]:
     """The share of true yes behind ``yes`` of ``n``, given a judge's answers to controls, and its 95% interval.
 
     (p - f) / (h - f) with p the share of yes, h among positive and f among negative controls (Rogan and Gladen, 1978);
@@ -116,7 +116,7 @@ def corrected(
     return value, [min(value, centre - half), max(value, centre + half)]
 
 
-def difference(first: tuple[int, int], second: tuple[int, int]) -> tuple[float | None, list[float] | None]:
+def difference(first: tuple[int, int], second: tuple[int, int]) -> tuple[float | None, Interval]:
     """Difference of two independent shares (how many, of how many) with Newcombe's 95% interval (1998, method 10)."""
     one, two = wilson_interval(*first), wilson_interval(*second)
     if one is None or two is None:
@@ -138,13 +138,9 @@ def resample(counts: Counts, resamples: int, seed: int) -> Counts:
     return drawn.reshape(resamples, *counts.shape)
 
 
-def percentiles(values: Floats) -> list[float] | None:
+def percentiles(values: Floats) -> Interval:
     """95% interval of (resamples,) values; None without any, or where more than 5% of them are undefined."""
-    known = values[~np.isnan(values)]
-    if not len(known) or len(known) < (1 - _MOST_UNDEFINED) * len(values):
-        return None
-    tail = 50 * (1 - CONFIDENCE)
-    return [float(bound) for bound in np.percentile(known, [tail, 100 - tail])]
+    return interval(values) if len(values) else None
 
 
 def divide(part: NDArray[Any], whole: NDArray[Any]) -> Floats:
