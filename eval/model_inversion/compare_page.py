@@ -21,7 +21,6 @@ from tqdm import tqdm
 
 from cprt.errors import InputError
 from cprt.images import load_image
-from cprt.records import is_safe_path
 from eval.model_inversion.metrics import figure, heads, percent
 
 _THUMBNAIL = 96  # pixels, the longer side
@@ -61,7 +60,7 @@ def _thumbnail(row: FalsePositive, images: Path | None) -> str | None:
     for root, name in places:
         try:
             # Names come from a CSV: neither they nor a link may lead out of the folder.
-            if is_safe_path(name) and (path := root / name).is_file() and _inside(path, root):
+            if (path := root / name).is_file() and path.resolve().is_relative_to(root.resolve()):
                 image = load_image(path)
                 image.thumbnail((_THUMBNAIL, _THUMBNAIL))
                 buffer = io.BytesIO()
@@ -70,10 +69,6 @@ def _thumbnail(row: FalsePositive, images: Path | None) -> str | None:
         except (InputError, OSError):  # no image; a name too long for the file system
             return None
     return None
-
-
-def _inside(path: Path, root: Path) -> bool:
-    return path.resolve().is_relative_to(root.resolve())
 
 
 def page(

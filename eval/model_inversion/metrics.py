@@ -71,7 +71,7 @@ class MetricsArguments:
 class Evaluation:
     """One judge on one set-up: ``figures`` for JSON, and what they rest on.
 
-    ``judge`` and ``standard`` hold the matched reconstructions alone, in the order of the judge's file.
+    ``judge`` holds the matched reconstructions alone, ``standard`` these and maybe others.
     """
 
     figures: dict[str, Any]
@@ -111,7 +111,6 @@ def evaluate(inputs: Mapping[str, str], refused_as_no: bool, resamples: int, see
     controls = read_controls(inputs["controls"]) if "controls" in inputs else None
     join = join_report(judge, standard, (inputs["judge"], inputs["standard"]))
     judge = {key: verdict for key, verdict in judge.items() if key in standard}
-    standard = {key: standard[key] for key in judge}
     if target is not None:
         of_target = join_report(judge, target, (inputs["judge"], inputs["target"]))
         join["target"] = {"matched": of_target["matched"], "without_target": of_target["only_judge"],

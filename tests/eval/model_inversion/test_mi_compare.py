@@ -173,18 +173,25 @@ def test_runs_that_differ_in_n_alone_show_its_effect(both: tuple[Path, dict[str,
     assert row["ci"]["difference"][0] < row["difference"] < row["ci"]["difference"][1]
 
 
-def test_runs_that_differ_otherwise_too_show_no_effect(folders: Path, tmp_path: Path):
-    """Another seed draws other references, another model revision is another judge: neither is an effect of n."""
-    for name, change in (("seed", {"seed": 1}), ("layout", {"layout": "separate"}), ("both", {})):
-        other = tmp_path / name
-        SETUPS[0].judge(other / "qwen" / SETUPS[0].id / "judge.csv", name)
-        config = json.loads((folders / "n1" / "run.json").read_text())["config"] | change
-        if name == "both":
-            config["models"][1]["revision"] = "new"
-        (other / "run.json").write_text(json.dumps({"config": config}))
-        result = compare(tmp_path / "out", "--resamples", "0", "--runs", str(folders / "n4"), str(other), "--standard",
-                         str(folders / "standard"))  # fmt: skip
-        assert result["effects"] == []
+@pytest.mark.parametrize(
+    ("change", "effects"),
+    [({}, 1), ({"seed": 1}, 0), ({"layout": "separate"}, 0), ({"n": 4}, 0), ({"n": 4, "layout": "separate"}, 1),
+     ({"models": [{"name": "qwen", "model": "served/qwen", "revision": "new"}]}, 0),
+     ({"models": [{"name": "qwen", "model": "served/qwen", "concurrency": 99}]}, 1)],
+)  # fmt: skip
+def test_only_runs_that_differ_in_one_setting_alone_show_its_effect(
+    folders: Path, tmp_path: Path, change: dict[str, Any], effects: int
+):
+    """Another seed draws other references and another revision is another judge; more questions in flight are not."""
+    SETUPS[0].judge(tmp_path / "other" / "qwen" / SETUPS[0].id / "judge.csv", "other")
+    for name in ("run.json", "setups.json"):
+        content = json.loads((folders / "n1" / name).read_text())
+        if name == "run.json":
+            content["config"] |= change
+        (tmp_path / "other" / name).write_text(json.dumps(content))
+    result = compare(tmp_path / "out", "--resamples", "0", "--runs", str(folders / "n4"), str(tmp_path / "other"),
+                     "--standard", str(folders / "standard"))  # fmt: skip
+    assert len(result["effects"]) == effects
 
 
 def page_data(page: str) -> dict[str, Any]:

@@ -166,6 +166,13 @@ def test_ranking_finds_who_changes_places_and_how_surely():
     assert -1 <= low <= found["tau"] <= high <= 1
 
 
+def test_setups_that_are_equal_under_either_do_not_change_places():
+    tied = [table(tp=6, tn=2, fp=2, fn=0), table(tp=3, tn=1, fp=5, fn=1), table(tp=2, tn=5, fp=1, fn=2)]
+    # Under E: 0.8, 0.8, 0.3. Under the judge: 0.6, 0.4, 0.4.
+    for order in (tied, tied[::-1]):
+        assert ranking(["a", "b", "c"], order, resamples=0, seed=0)["swaps"] == []
+
+
 def test_one_setup_or_equal_ones_have_no_tau():
     assert ranking(["a"], [table(1, 1, 1, 1)], resamples=10, seed=0)["tau"] is None
     assert ranking(["a", "b"], [table(1, 1, 1, 1)] * 2, resamples=10, seed=0)["tau"] is None
