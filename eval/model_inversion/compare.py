@@ -17,7 +17,7 @@ import io
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -232,10 +232,10 @@ def write_csv(path: Path, columns: Sequence[str], rows: Sequence[Sequence[Any]])
 
 
 def track(args: CompareArguments, rows: Sequence[Mapping[str, Any]]) -> None:
-    """The table as a run in W&B."""
+    """The table as a run in W&B: figures and names alone, no path."""
     from cprt.tracking import log_table, start_run
 
-    run = start_run("cprt", f"mi-compare {Path(args.out).name}", asdict(args), args.out)
+    run = start_run("cprt", f"mi-compare {Path(args.out).name}", args.options, args.out)
     log_table(run, "mi_compare", *table(rows))
     run.finish()
 

@@ -26,6 +26,8 @@ from transformers.trainer_utils import set_seed
 from cprt.local import load_model
 from cprt.prompts import build as build_prompt
 from cprt.records import Pair, read_pairs
+from cprt.taxonomy import Taxonomy
+from train.holdout import HoldOut
 from train.pair_dataset import pair_dataset
 from train.shared_prefix import SharedPrefixTrainer, common_prefix, plain_reason
 
@@ -190,9 +192,12 @@ def test_two_processes(demo_base, mixed_demo, pairs, root, tmp_path):
     stock = build(demo_base, mixed_demo.images, pairs[:16], tmp_path, share=None, per_device_train_batch_size=2,
                   gradient_accumulation_steps=4, max_steps=2)  # fmt: skip
     (expected, *_), adapter, _ = train(stock)
+    holdout = HoldOut(pairs[:3], mixed_demo.images, 2, 16, Taxonomy.default())
+    figures = holdout.measure(stock.model, stock.processing_class)
     for name in ("stock", "shared", "checkpointed"):
         result = torch.load(tmp_path / f"{name}.pt", weights_only=True)
         assert result["processes"] == 2
+        assert result["holdout"] == pytest.approx(figures, rel=1e-6)
         assert difference(result["gradients"], expected) < GRADIENT_TOLERANCE, name
         assert difference(result["adapter"], adapter) < WEIGHT_TOLERANCE, name
 

@@ -7,8 +7,11 @@ import csv
 import html
 import io
 import json
+import os
 import random
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ import pytest
 from PIL import Image
 from scipy import stats
 from sklearn.metrics import cohen_kappa_score
+from wandb_file import find_run, read_run, read_table
 
 from cprt.errors import InputError
 from eval.model_inversion import metrics
@@ -358,3 +362,21 @@ def test_a_cell_that_looks_like_a_formula_is_not_one(tmp_path: Path):
     compare(tmp_path / "out", "--setups", str(tmp_path / "list.yaml"))
     with open(tmp_path / "out" / "false_positives.csv", newline="") as file:
         assert next(csv.DictReader(file))["response"] == "'=cmd|'/c calc'!A1"
+
+
+def test_the_table_is_logged_offline_when_asked(tmp_path: Path):
+    file = listing(tmp_path, "- {name: one, standard: e.csv, judges: {a: a.csv, b: b.csv}}")
+    result = compare(tmp_path / "quiet", "--setups", file)
+    assert not (tmp_path / "quiet" / "wandb").exists()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
+    command = [sys.executable, "-m", "eval.model_inversion.compare", "--setups", file, "--out", str(tmp_path / "out")]
+    subprocess.run([*command, "--wandb", "true"], check=True, env=environment)
+    path = find_run(tmp_path / "out")
+    run = read_run(path)
+    assert (run.project, run.name) == ("cprt", "mi-compare out")
+    logged = read_table(path, run.history[-1]["mi_compare"])
+    rows = [dict(zip(logged["columns"], cells, strict=True)) for cells in logged["data"]]
+    assert [(row["judge"], row["fpr"], row["type_i_transfer"]) for row in rows] == [
+        (row["judge"], row["fpr"], None) for row in result["rows"]
+    ]
+    assert str(tmp_path).encode() not in path.read_bytes()  # nothing of where the private pictures lie

@@ -7,11 +7,14 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.support.ui import Select
 
 from eval.model_inversion.compare import main
+
+pytestmark = pytest.mark.browser
 
 HOSTILE = '</script><img src="https://example.org/x" onerror="document.title=1">'
 
