@@ -25,6 +25,8 @@ COMMANDS = (
     ("agreement", "eval.agreement", "how far people and models agree on attributes, beside the paper's Table 2"),
     ("counterfactual", "eval.counterfactual", "ask as if all faces were anonymised, and compare (paper 5.4.1)"),
     ("score", "eval.score", "level, score, attributes and advice for photos of your own"),
+    ("mi-metrics", "eval.model_inversion.metrics", "a judge beside an evaluation model on the same reconstructions"),
+    ("mi-compare", "eval.model_inversion.compare", "all model-inversion set-ups and judges in a table, chart and page"),
 )
 
 
