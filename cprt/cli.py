@@ -20,6 +20,7 @@ COMMANDS = (
     ("pairs", "data_prep.pairs", "turn labels into instruction-response pairs for fine-tuning"),
     ("boundaries", "data_prep.boundaries", "learn score bands from labels and compare them with the published ones"),
     ("eval", "eval.run", "ask a model about every photo, write predictions and metrics"),
+    ("mi", "eval.model_inversion.judge", "ask judges whether reconstructions show the private class that they claim"),
     ("metrics", "eval.metrics", "compare a predictions file with a labels file"),
     ("agreement", "eval.agreement", "how far people and models agree on attributes, beside the paper's Table 2"),
 )

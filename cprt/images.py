@@ -35,7 +35,7 @@ _TURNS = {
 # A JPEG is decoded at a half, a quarter or an eighth of its size where at least this times the wanted width and height
 # is left for the last, careful step.
 _DRAFT_MARGIN = 1.5
-_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 
 
 def image_root(folder: str | Path) -> Path:
@@ -71,7 +71,7 @@ class ImageIndex:
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             for file in sorted(name for name in files if not name.startswith(".")):
                 path = (Path(directory) / file).relative_to(self.root).as_posix()
-                if file.lower().endswith(_SUFFIXES):
+                if file.lower().endswith(SUFFIXES):
                     self.paths.append(path)
                     self._by_stem.setdefault(Path(file).stem, []).append(path)
                 else:
@@ -87,7 +87,7 @@ class ImageIndex:
         """
         if not is_safe_path(id):
             raise ValueError(f"{id!r} is not a file name inside the image folder")
-        wanted = id[: -len(Path(id).suffix)] if id.lower().endswith(_SUFFIXES) else id
+        wanted = id[: -len(Path(id).suffix)] if id.lower().endswith(SUFFIXES) else id
         found = self._by_stem.get(Path(wanted).name, [])
         if len(found) > 1:  # the folder in the id decides
             exact = [path for path in found if f"/{path}".removesuffix(Path(path).suffix).endswith(f"/{wanted}")]
