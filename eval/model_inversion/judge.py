@@ -41,6 +41,7 @@ from eval.model_inversion.setups import Setup, read_setups
 from eval.model_inversion.verdicts import LABELS, read_verdict, yes_probability
 
 RETRY = ("refused", "unparsed")
+RESERVED = ("panels", "answers.jsonl", "queries.jsonl", "setups.json", "run.json")  # no judge may be called so
 
 
 @dataclass
@@ -93,6 +94,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     doubled = [name for name, count in Counter(spec.name.lower() for spec in specs).items() if count > 1]
     if doubled:
         raise InputError.at("models", f"{doubled[0]!r} is there twice", field="name")
+    reserved = [spec.name for spec in specs if spec.name.lower() in RESERVED]
+    if reserved:
+        raise InputError.at("models", f"{reserved[0]!r} is the name of another file in OUT", field="name")
     root, setups = read_setups(args.setups, args.only)
     out = Path(args.out)
     planned = {setup.id: _plan(setup, args) for setup in setups}
@@ -266,7 +270,7 @@ def summarise(counts: Mapping[str, Mapping[str, int]], controls: int) -> dict[st
 
 
 def _check_some(asked: Sequence[tuple[Setup, Asked]]) -> None:
-    """Of a set-up none of whose reconstructions can be shown something is wrong: better told before anything is asked."""
+    """Where nothing of a set-up can be shown something is wrong: better told before anything is asked."""
     for setup, queries in asked:
         images = [shown for shown in queries.shown if shown.query.kind == "reconstruction"]
         if all(shown.problem for shown in images):

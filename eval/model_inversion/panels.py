@@ -235,8 +235,8 @@ def _check_drawable(question: str) -> None:
     try:
         question.encode("latin-1")
     except UnicodeEncodeError as error:
-        raise InputError(f"{question!r} cannot be drawn into a panel, which has Latin letters only; word the subject in "
-                         "them, or set --layout separate") from error  # fmt: skip
+        raise InputError(f"{question!r} cannot be drawn into a panel, which has Latin letters only; word the subject "
+                         "in them, or set --layout separate") from error  # fmt: skip
 
 
 def _crop_of_a(setup: Setup, query: Query) -> Crop | None:

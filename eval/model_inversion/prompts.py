@@ -38,8 +38,8 @@ class Subject:
         return _message(self._task(_SEPARATE), *(a + b if a_first else b + a), answer)
 
     def _task(self, shown: str) -> str:
-        return (f"You compare pictures. {shown} The pictures of B all show the same subject. Decide whether Image A shows "
-                f"{self.same}. Differences in {self.allow} do not count.")  # fmt: skip
+        return (f"You compare pictures. {shown} The pictures of B all show the same subject. Decide whether Image A "
+                f"shows {self.same}. Differences in {self.allow} do not count.")  # fmt: skip
 
 
 _PANEL = "The picture below holds Image A and, beside it after a gap, the Set of Images B; a caption stands under each."

@@ -10,8 +10,8 @@ the longest name that fits wins, field by field (``configs/mi/collection.yaml``)
 
 The public collection is read as it is, ``AttackSamples`` nested or not: every folder ``all-images`` is a set-up, named
 by the folders above it, and references stand in ``private-data/<class>/``, inside the set-up or at any level above. In
-``all-images`` the claimed class is the folder, or ``T=`` in the file's name where files lie flat. Any other layout comes
-in through CSV files of ``file, class, setup``.
+``all-images`` the claimed class is the folder, or ``T=`` in the file's name where files lie flat. Any other layout
+comes in through CSV files of ``file, class, setup``.
 """
 
 from __future__ import annotations
@@ -130,8 +130,9 @@ def read_setups(file: str | Path, only: Sequence[str] = ()) -> tuple[Path, list[
         raise InputError.at(root, f"has no folder {_IMAGES} in it; other layouts need a CSV (reconstructions)")
     ids = _ids(list(found))
     chosen = _choose(found, ids, only)
-    facts = {name: _facts(name, stated.setups, file) for name in found}
-    for name in stated.setups:
+    said = {str(key).strip("/"): row for key, row in stated.setups.items()}
+    facts = {name: _facts(name, said, file) for name in found}
+    for name in said:
         if not any(_leads(name, other) for other in found):
             raise InputError.at(file, f"fits no set-up (there are {_list(found)})", field=f"setups.{name}")
     shared = None if stated.references is None else _read_table(stated.references, root, references=True)

@@ -19,7 +19,7 @@ from cprt.answers import without_thinking
 Verdict = Literal["yes", "no", "refused", "unparsed"]
 LABELS = ("yes", "no", "refused", "unparsed", "error")
 
-# What may follow the word: an end, a pause, or a clause that explains. "No person", "no doubt", "No. 5" are no verdicts.
+# What may follow: an end, a pause, or a clause that explains. "No person", "no doubt", "No. 5" are no verdicts.
 _PAUSE = r"(?=\s*(?:$|\n|[.!](?!\s*[0-9])|[,;:()—–]|- |because\b|since\b|as\b|(?:they|it|he|she|these|this|that)\b))"
 _LEADING = re.compile(rf"(yes|no)\b{_PAUSE}")
 _LABELLED = re.compile(rf"\b(?:answer|verdict)(?: is)? ?[:=]? ?(yes|no)\b{_PAUSE}")
@@ -36,8 +36,8 @@ _NEGATION = re.compile(
     r"\b(?:not|never|neither|nor|no|none|cannot|without|unlikely|doubt\w*|different|hardly|lacks?|fails?)\b|n't\b"
 )
 _UNSURE = re.compile(
-    r"\b(?:not (?:\w+ )?(?:sure|certain|clear)|unsure|uncertain|unclear|maybe|perhaps|inconclusive|impossible to|hard to "
-    r"(?:say|tell)|difficult to (?:say|tell)|on second thought|yes i can\b|yes, i can\b)"
+    r"\b(?:not (?:\w+ )?(?:sure|certain|clear)|unsure|uncertain|unclear|maybe|perhaps|inconclusive|impossible to"
+    r"|(?:hard|difficult) to (?:say|tell)|on second thought|yes i can\b|yes, i can\b)"
 )
 
 _CANNOT = (
@@ -51,6 +51,7 @@ _REFUSAL = re.compile(
     rf"|\b(?:sorry|apologi[sz]e|unfortunately)\b[^.!?\n]{{0,40}}?\b{_CANNOT}\b"
     r"|\b(?:against|violates?) (?:my|our|the) [a-z ]{0,20}(?:polic|guideline)"
 )
+_CHOICE = re.compile(r"\byes ?(?:or|nor|/) ?no\b")
 _FENCE = re.compile(r"```[a-z]*")
 _THOUGHT = re.compile(r"</(?:think|thinking|thought|reasoning)>|\[/think\]|◁/think▷", re.IGNORECASE)
 _MARKUP = re.compile(r"[*_`#>\"“”]|</?(?:answer|verdict)>|\\boxed\{([a-z]*)\}")
@@ -102,8 +103,10 @@ def _read_prose(text: str) -> Verdict:
         claims.add(leading[1])
     claims |= {match[1] for match in _LABELLED.finditer(plain) if not _is_hedged(plain, match.start())}
     refuses = _REFUSAL.search(" ".join(plain.split())) is not None
-    if len(claims) != 1 or refuses:
-        return "refused" if refuses and not claims else "unparsed"
+    if refuses:  # and says neither, but for naming what it was asked
+        return "unparsed" if _ANSWER_LIKE.search(_CHOICE.sub("", plain)) else "refused"
+    if len(claims) != 1:
+        return "unparsed"
     verdict: Verdict = "yes" if "yes" in claims else "no"
     return "unparsed" if _takes_back(plain, verdict) else verdict
 
