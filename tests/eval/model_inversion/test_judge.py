@@ -21,6 +21,7 @@ import pytest
 import yaml
 from collection import ID, SETUP, configure, describe, make
 from loopback import Misbehaving, first_try_fails, identity, transformers_serve
+from scipy.stats import binomtest
 
 from cprt.errors import InputError
 from cprt.metrics import wilson_interval
@@ -52,7 +53,10 @@ def queries(out: Path) -> list[dict[str, Any]]:
 
 
 def results(out: Path, *names: str) -> list[bytes]:
-    return [(out / "queries.jsonl").read_bytes(), *((out / name / ID / file).read_bytes() for name in names for file in FILES)]
+    return [
+        (out / "queries.jsonl").read_bytes(),
+        *((out / name / ID / file).read_bytes() for name in names for file in FILES),
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -116,8 +120,7 @@ def test_rates_without_rows_are_null_and_the_golden_counts_give_the_papers_accur
     """CelebA, KEDMI, CelebA, FaceNet64 in the public notebook: yes to 986 of 1,500."""
     figures = summarise({"reconstruction": {"yes": 986, "no": 514}, "positive": {}, "negative": {"error": 2}}, 0)
     assert round(100 * figures["attack_accuracy"], 2) == 65.73
-    low, high = figures["ci"]["attack_accuracy"]
-    assert (round(low, 4), round(high, 4)) == (0.6330, 0.6809)
+    assert figures["ci"]["attack_accuracy"] == pytest.approx([*binomtest(986, 1500).proportion_ci(method="wilson")])
     assert figures["controls"]["positive"]["hit_rate"] is None
     assert figures["controls"]["positive"]["ci"]["hit_rate"] is None
     assert figures["controls"]["negative"]["false_alarm_rate"] == 0.0
@@ -133,7 +136,9 @@ def test_queries_say_what_was_shown(undisturbed: Path, setups: Path):
         (panel,) = row["images"]
         assert (undisturbed / panel).is_file()
     record = json.loads((undisturbed / "run.json").read_text())
-    assert record["config"]["seed"] == 0 and record["inputs"]["setups"]["sha256"] and record["setups"][0]["name"] == SETUP
+    assert (
+        record["config"]["seed"] == 0 and record["inputs"]["setups"]["sha256"] and record["setups"][0]["name"] == SETUP
+    )
     assert "127.0.0.1" not in json.dumps(record)
     (manifest,) = json.loads((undisturbed / "setups.json").read_text())
     assert manifest["target"] == "FaceNet64" and manifest["evaluation_accuracy"] is None
@@ -151,7 +156,7 @@ def test_a_second_run_asks_nothing_and_changes_nothing(setups: Path, undisturbed
 
 
 def test_faults_3_and_5_and_6_every_label_stays_apart_and_in_the_denominator(setups: Path, tmp_path: Path):
-    """"yes " counted as no, "I cannot answer yes or no" as yes, "No, ..." as refused, and errors shrank the sum."""
+    """ "yes " counted as no, "I cannot answer yes or no" as yes, "No, ..." as refused, and errors shrank the sum."""
     texts = iter(["yes ", "YES", "I cannot answer yes or no.", "No, they are not the same individual.", "hm"] * 9)
 
     def turns(body: dict[str, Any]) -> Any:
@@ -209,7 +214,9 @@ def test_setups_are_judged_together_and_share_their_controls(tmp_path: Path):
 def test_logprobs_give_the_probability_of_yes(setups: Path, tmp_path: Path):
     def sure(body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         assert body["logprobs"] is True and body["top_logprobs"] == 5
-        alternatives = [{"token": token, "logprob": value} for token, value in (("Yes", -0.5), (" yes", -3.0), ("No", -1.2))]
+        alternatives = [
+            {"token": token, "logprob": value} for token, value in (("Yes", -0.5), (" yes", -3.0), ("No", -1.2))
+        ]
         content = [{"token": "Yes", "logprob": -0.5, "top_logprobs": alternatives}]
         choice = {"index": 0, "message": {"role": "assistant", "content": "Yes"}, "finish_reason": "stop",
                   "logprobs": {"content": content}}  # fmt: skip
@@ -284,7 +291,11 @@ def test_refused_and_unparsed_are_asked_again_only_when_told(setups: Path, undis
         ({"models": [{"name": "a"}]}, [], "models[1]: field 'model': is missing"),
         ({"models": [{"name": "panels", "model": "m"}]}, [], "'panels' is the name of another file"),
         ({"models": [{"name": "a", "model": "m"}, {"name": "A", "model": "n"}]}, [], "'a' is there twice"),
-        ({"models": [{"name": "a", "model": "m", "base_url": "https://api.example.com/v1"}]}, [], "set --allow_remote true"),
+        (
+            {"models": [{"name": "a", "model": "m", "base_url": "https://api.example.com/v1"}]},
+            [],
+            "set --allow_remote true",
+        ),
         ({}, ["--n", "6"], "n must be 1 to 5, not 6"),
         ({}, ["--n", "0"], "n must be 1 to 5, not 0"),
         ({}, ["--controls", "-1"], "controls must not be negative"),
@@ -293,7 +304,9 @@ def test_refused_and_unparsed_are_asked_again_only_when_told(setups: Path, undis
         ({}, ["--setups", "nowhere.yaml"], "nowhere.yaml"),
     ],
 )
-def test_bad_options_get_one_line(setups: Path, tmp_path: Path, change: dict[str, Any], extra: list[str], complaint: str):
+def test_bad_options_get_one_line(
+    setups: Path, tmp_path: Path, change: dict[str, Any], extra: list[str], complaint: str
+):
     arguments = configure(tmp_path, setups, "http://127.0.0.1:1/v1", "one")
     content = yaml.safe_load((tmp_path / "mi.yaml").read_text()) | change
     (tmp_path / "mi.yaml").write_text(yaml.safe_dump(content))
@@ -396,17 +409,18 @@ def test_random_kills_lose_and_double_nothing(setups: Path, undisturbed: Path, t
 # --- Real models -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("layout", ["panel", "separate"])
-def test_a_real_server_and_the_same_model_here_say_the_same(demo_base: Path, tmp_path: Path, layout: str):
+def test_a_real_server_and_the_same_model_here_say_the_same(demo_base: Path, tmp_path: Path):
     """The tiny model knows nothing of the task: equal raw words show that pictures and text came through."""
-    root = make(tmp_path, classes=2, images=2)
-    common = {"max_new_tokens": 8, "max_pixels": 20_000}
+    file = describe(tmp_path, make(tmp_path, classes=2, images=2))
+    common = {"max_new_tokens": 8}
     with transformers_serve([demo_base], tmp_path) as urls:
         models = [{"name": "served", "model": str(demo_base), "base_url": urls[demo_base], "image_format": "png",
-                   "concurrency": 2, **common},
-                  {"name": "here", "model": str(demo_base), "dtype": "float32", **common}]  # fmt: skip
-        arguments = configure(tmp_path, describe(tmp_path, root), "http://127.0.0.1:1/v1", "x")
-        (tmp_path / "mi.yaml").write_text(yaml.safe_dump({"models": models, "setups": str(tmp_path / "collection.yaml")}))
-        main([*arguments, "--controls", "1", "--layout", layout])
-    served, here = (rows(tmp_path / "out", name) + rows(tmp_path / "out", name, "controls.csv") for name in ("served", "here"))
-    assert len(served) == 6 and served == here and all(row["response"] for row in served)
+                   "concurrency": 2, "max_pixels": None, **common},  # the server's own processor shrinks them
+                  {"name": "here", "model": str(demo_base), "dtype": "float32", "max_pixels": 9216, **common}]  # fmt: skip
+        (tmp_path / "mi.yaml").write_text(yaml.safe_dump({"models": models, "setups": str(file)}))
+        for layout in ("panel", "separate"):
+            out = tmp_path / layout
+            main(["--config", str(tmp_path / "mi.yaml"), "--out", str(out), "--controls", "1", "--layout", layout,
+                  "--n", "2"])  # fmt: skip
+            served, here = (rows(out, name) + rows(out, name, "controls.csv") for name in ("served", "here"))
+            assert len(served) == 6 and served == here and all(row["response"] for row in served)

@@ -25,7 +25,8 @@ YES = [
 NO = [
     "no", "No", " NO \n", "No.", "**No**", "Answer: no", "*Answer*: **No**", "The answer is no.", '{"answer": "no"}',
     "No, they are not the same individual.", "No, Image A does not depict the same individual as Set B.",
-    "No. The person in A is different.", "No they are not", "No — different noses.", "no\n", "No, it isn't the same dog.",
+    "No. The person in A is different.", "No they are not", "No — different noses.",
+    "no\n", "No, it isn't the same dog.",
     "No, I don't think they are the same person.", "Both wear glasses, but the noses differ.\nNo.",
     "<thinking>Yes?</thinking>\n**No**", "{\"answer\": \"No, they are not the same.\"}",
 ]  # fmt: skip
@@ -42,7 +43,8 @@ UNPARSED = [
     "Yes\nNo", "not sure", "I'm not sure.", "Maybe", "Yes, but I am not sure", "No, perhaps", "Not the same",
     "They are the same person.", "The same!", "Yes?", "no?", "Possibly yes", "No doubt it is the same person",
     "No person can be seen", "No. 5 is the closest", "No question", "yesterday", "nope", "Yess", "Nein", "Oui", "Sí",
-    "はい", "是", "いいえ", "Да", "No sé", "Y", "N", "1", "true", "<think>Yes", "<think>yes</think>", "If the answer is yes",
+    "はい", "是", "いいえ", "Да", "No sé", "Y", "N", "1", "true", "<think>Yes", "<think>yes</think>",
+    "If the answer is yes",
     "Yes, they are not the same person.", "No, they are the same person.", "Yes, it is a different person.",
     '{"answer": "yes"', '{"answer": true}', '{"answer": "yes", "answer": "no"}', '{"verdict_of_a": "yes"}',
     '{"answer": "yes"} {"answer": "no"}', '{"answer": "yes"}\nNo.', "['yes']", "Answer: yes\nAnswer: no",
@@ -88,7 +90,9 @@ def test_case_blanks_and_markup_change_nothing(verdict: str, before: str, after:
     assert read_verdict(json.dumps({"answer": text})) == verdict
 
 
-@pytest.mark.parametrize("part", ["yes ", "no, ", "not ", "I cannot ", "{", "answer: ", "\n ", "a", "<think>", "*", "'"])
+@pytest.mark.parametrize(
+    "part", ["yes ", "no, ", "not ", "I cannot ", "{", "answer: ", "\n ", "a", "<think>", "*", "'"]
+)
 def test_long_texts_are_read_in_linear_time(part: str):
     start = time.process_time()
     read_verdict(part * (400_000 // len(part)))
@@ -99,8 +103,9 @@ def test_long_texts_are_read_in_linear_time(part: str):
 
 
 def token(text: str, **alternatives: float) -> dict:
-    return {"token": text, "logprob": -0.1,
-            "top_logprobs": [{"token": name.replace("_", " "), "logprob": math.log(p)} for name, p in alternatives.items()]}  # fmt: skip
+    """As an endpoint gives it; an underscore stands for a blank."""
+    listed = [{"token": name.replace("_", " "), "logprob": math.log(p)} for name, p in alternatives.items()]
+    return {"token": text, "logprob": -0.1, "top_logprobs": listed}
 
 
 def test_spellings_are_summed_and_what_is_missing_is_said():
