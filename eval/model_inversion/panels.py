@@ -176,7 +176,7 @@ class Panels:
                     f"{path}: reference_crop {[*crop]} does not fit its {image.width} x {image.height} pixels"
                 )
             image = image.crop(crop)
-        return ImageOps.pad(image, (TILE, TILE), Image.Resampling.LANCZOS, color="white")
+        return ImageOps.pad(image, (TILE, TILE), Image.Resampling.BICUBIC, color="white")
 
     def _read_digest(self, path: str) -> str:
         try:
@@ -187,8 +187,11 @@ class Panels:
     def _write(self, path: Path, picture: Image.Image) -> None:
         partial = self._unfinished / f"{path.stem}.{threading.get_ident()}"
         picture.save(partial, "JPEG", quality=_QUALITY, subsampling=0)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(partial, path)
+        try:
+            os.replace(partial, path)
+        except FileNotFoundError:  # the first picture in its folder
+            path.parent.mkdir(exist_ok=True)
+            os.replace(partial, path)
 
 
 def draw(a: Image.Image, b: Sequence[Image.Image], question: str, a_first: bool = True) -> Image.Image:

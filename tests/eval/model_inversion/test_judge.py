@@ -414,13 +414,15 @@ def test_a_real_server_and_the_same_model_here_say_the_same(demo_base: Path, tmp
     file = describe(tmp_path, make(tmp_path, classes=2, images=2))
     common = {"max_new_tokens": 8}
     with transformers_serve([demo_base], tmp_path) as urls:
-        models = [{"name": "served", "model": str(demo_base), "base_url": urls[demo_base], "image_format": "png",
-                   "concurrency": 2, "max_pixels": None, **common},  # the server's own processor shrinks them
-                  {"name": "here", "model": str(demo_base), "dtype": "float32", "max_pixels": 9216, **common}]  # fmt: skip
+        served = {"base_url": urls[demo_base], "image_format": "png", "concurrency": 2}
+        models = [  # the server's own processor shrinks the pictures, to as many pixels
+            {"name": "served", "model": str(demo_base), "max_pixels": None, **served, **common},
+            {"name": "here", "model": str(demo_base), "max_pixels": 9216, "dtype": "float32", **common},
+        ]
         (tmp_path / "mi.yaml").write_text(yaml.safe_dump({"models": models, "setups": str(file)}))
         for layout in ("panel", "separate"):
             out = tmp_path / layout
             main(["--config", str(tmp_path / "mi.yaml"), "--out", str(out), "--controls", "1", "--layout", layout,
                   "--n", "2"])  # fmt: skip
-            served, here = (rows(out, name) + rows(out, name, "controls.csv") for name in ("served", "here"))
-            assert len(served) == 6 and served == here and all(row["response"] for row in served)
+            there, here = (rows(out, name) + rows(out, name, "controls.csv") for name in ("served", "here"))
+            assert len(there) == 6 and there == here and all(row["response"] for row in there)
