@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+import re
+import struct
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -35,6 +37,9 @@ _TURNS = {
 # A JPEG is decoded at a half, a quarter or an eighth of its size where at least this times the wanted width and height
 # is left for the last, careful step.
 _DRAFT_MARGIN = 1.5
+# The start of a JPEG without a thumbnail, without a density, and any marker in a scan but stuffing and restarts.
+_PLAIN_JFIF = b"\xff\xd8\xff\xe0\x00\x10JFIF\x00\x01\x01\x00\x00\x01\x00\x01\x00\x00"
+_MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7]")
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 
 
@@ -116,6 +121,33 @@ def load_image(path: str | Path, max_pixels: int | None = None) -> Image.Image:
             box = None if draft is None else draft[1]
             return _upright(image, _to_rgb(image).resize(size, Image.Resampling.LANCZOS, box=box))
         return _upright(image, _to_rgb(image))
+
+
+def read_bare_jpeg(path: str | Path, max_pixels: int | None = None) -> bytes | None:
+    """The file of an RGB JPEG of at most ``max_pixels`` that is whole and holds nothing but its pixels, else None.
+
+    Baseline, with the plainest JFIF header as Pillow writes it: no EXIF data, thumbnail, comment or profile, nothing
+    between its scan's data or after its end. Such a file may go as it is where another would be encoded anew.
+    """
+    try:
+        content = Path(path).read_bytes()
+    except OSError:
+        return None
+    if not content.startswith(_PLAIN_JFIF):
+        return None
+    place, size = len(_PLAIN_JFIF), None
+    while content[place : place + 2] in (b"\xff\xdb", b"\xff\xc0", b"\xff\xc4", b"\xff\xdd", b"\xff\xda"):
+        marker, length = content[place + 1], int.from_bytes(content[place + 2 : place + 4])
+        if marker == 0xC0:  # SOF0: bits, height, width, components
+            bits, height, width, components = struct.unpack_from(">BHHB", content.ljust(place + 10, b"\0"), place + 4)
+            size = width * height if (bits, components) == (8, 3) else None
+        place += 2 + length
+        if marker == 0xDA:
+            end = _MARKER.search(content, place)
+            whole = end is not None and end[0] == b"\xff\xd9" and end.end() == len(content)
+            fits = size is not None and size <= (max_pixels or min(size, Image.MAX_IMAGE_PIXELS or size))
+            return content if whole and fits and size else None
+    return None
 
 
 def fit(size: tuple[int, int], max_pixels: int) -> tuple[int, int]:
