@@ -130,8 +130,9 @@ def main() -> None:
     }
     print(
         f"{len(shown)} panels in {medians['ours_s']:.2f} s, again {medians['again_s']:.2f} s; the obvious way "
-        f"{medians['obvious_s']:.2f} s ({ratio['obvious']:.1f} times, {figures['cpu_ratio']:.1f} in processor time), with "
-        f"JPEG {medians['same_format_s']:.2f} s ({ratio['same_format']:.1f}, {figures['same_format_cpu_ratio']:.1f})"
+        f"{medians['obvious_s']:.2f} s ({ratio['obvious']:.1f} times, {figures['cpu_ratio']:.1f} in processor time), "
+        f"with JPEG {medians['same_format_s']:.2f} s ({ratio['same_format']:.1f}, "
+        f"{figures['same_format_cpu_ratio']:.1f})"
     )
     if args.json:
         write_json(args.json, figures)

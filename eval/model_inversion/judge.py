@@ -137,8 +137,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     for name, setup, summary in judged:
         _print(name, setup, summary)
     if all(summary["counts"]["error"] == summary["n"] for _, _, summary in judged):
-        reason = judged[0][2]["problems"][0]["reason"]
-        raise InputError(f"{out}: every query ended in an error (the first: {reason})")
+        first = judged[0][2]["problems"][0]["reason"]
+        raise InputError(f"{out}: every query ended in an error (the first: {first})")
 
 
 def _plan(setup: Setup, args: MiArguments) -> list[Query]:

@@ -34,7 +34,8 @@ class Subject:
         image = {"type": "image"}
         if layout == "panel":
             return _message(self._task(_PANEL), image, answer)
-        a, b = ("Image A:", image), ("Set of Images B:", *[image] * n)
+        a: list[str | dict[str, str]] = ["Image A:", image]
+        b: list[str | dict[str, str]] = ["Set of Images B:", *[image] * n]
         return _message(self._task(_SEPARATE), *(a + b if a_first else b + a), answer)
 
     def _task(self, shown: str) -> str:

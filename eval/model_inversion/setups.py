@@ -134,7 +134,7 @@ def read_setups(file: str | Path, only: Sequence[str] = ()) -> tuple[Path, list[
     facts = {name: _facts(name, said, file) for name in found}
     for name in said:
         if not any(_leads(name, other) for other in found):
-            raise InputError.at(file, f"fits no set-up (there are {_list(found)})", field=f"setups.{name}")
+            print(f"note: {file}: setups.{name} fits no set-up (there are {_list(found)})")
     shared = None if stated.references is None else _read_table(stated.references, root, references=True)
     setups = []
     for name in chosen:

@@ -23,9 +23,13 @@ from collection import ID, SETUP, configure, describe, make
 from loopback import Misbehaving, first_try_fails, identity, transformers_serve
 from scipy.stats import binomtest
 
+from cprt.ask import answer_batch
 from cprt.errors import InputError
+from cprt.local import LocalModel
 from cprt.metrics import wilson_interval
+from cprt.questions import Question
 from eval.model_inversion.judge import main, summarise
+from eval.model_inversion.prompts import SUBJECTS
 from eval.model_inversion.verdicts import LABELS, read_verdict
 
 ANSWERS = ("Yes", "yes ", "No, they are not the same individual.", "no.", "I cannot answer yes or no.", "yes, and no",
@@ -316,6 +320,17 @@ def test_bad_options_get_one_line(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("name", ["gemini", "gpt", "qwen2_5_vl_72b", "local"])
+def test_the_ready_configurations_run_as_soon_as_the_data_is_there(root: Path, tmp_path: Path, name: str, capsys):
+    make(tmp_path)
+    description = yaml.safe_load((root / "configs" / "mi" / "collection.yaml").read_text())
+    (tmp_path / "all.yaml").write_text(yaml.safe_dump(description | {"root": str(tmp_path / "root")}))
+    main(["--config", str(root / "configs" / "mi" / f"{name}.yaml"), "--setups", str(tmp_path / "all.yaml"),
+          "--dry_run", "true", "--out", str(tmp_path / "out")])  # fmt: skip
+    assert "at most 75 calls" in capsys.readouterr().out  # 12 reconstructions, 21 positive and 42 negative pairs
+    assert description["setups"]["CelebA"]["subject"] == "person"
+
+
 # --- What goes wrong ---------------------------------------------------------------------------------------------
 
 
@@ -409,20 +424,40 @@ def test_random_kills_lose_and_double_nothing(setups: Path, undisturbed: Path, t
 # --- Real models -------------------------------------------------------------------------------------------------
 
 
+def judge_with(models: list[dict[str, Any]], folder: Path, layout: str) -> list[list[str]]:
+    """Raw answers of each judge to the four reconstructions and two control pairs of a small collection."""
+    file = describe(folder, make(folder, classes=2, images=2))
+    (folder / "mi.yaml").write_text(yaml.safe_dump({"models": models, "setups": str(file)}))
+    out = folder / layout
+    main(["--config", str(folder / "mi.yaml"), "--out", str(out), "--controls", "1", "--layout", layout, "--n", "2"])
+    files = ("judge.csv", "controls.csv")
+    return [[row["response"] for file in files for row in rows(out, model["name"], file)] for model in models]
+
+
+@pytest.mark.parametrize("layout", ["panel", "separate"])
+def test_a_local_model_judges_in_batches_as_one_by_one(demo_base: Path, tmp_path: Path, layout: str):
+    """The tiny model knows nothing of the task: its words show that it saw the pictures."""
+    (said,) = judge_with([here(demo_base)], tmp_path, layout)
+    model = LocalModel(str(demo_base), dtype="float32", max_pixels=9216)
+    for row, text in zip(queries(tmp_path / layout), said, strict=True):
+        question = Question(SUBJECTS["person"].messages(layout, 2, True),
+                            tuple(tmp_path / layout / image for image in row["images"]))  # fmt: skip
+        ((_, reply),) = answer_batch(model, [("key", question)], 8)
+        assert reply.text == text != ""
+    assert len(said) == 6
+
+
+@pytest.mark.soak
 def test_a_real_server_and_the_same_model_here_say_the_same(demo_base: Path, tmp_path: Path):
-    """The tiny model knows nothing of the task: equal raw words show that pictures and text came through."""
-    file = describe(tmp_path, make(tmp_path, classes=2, images=2))
-    common = {"max_new_tokens": 8}
     with transformers_serve([demo_base], tmp_path) as urls:
-        served = {"base_url": urls[demo_base], "image_format": "png", "concurrency": 2}
-        models = [  # the server's own processor shrinks the pictures, to as many pixels
-            {"name": "served", "model": str(demo_base), "max_pixels": None, **served, **common},
-            {"name": "here", "model": str(demo_base), "max_pixels": 9216, "dtype": "float32", **common},
-        ]
-        (tmp_path / "mi.yaml").write_text(yaml.safe_dump({"models": models, "setups": str(file)}))
+        # The server's own processor shrinks the pictures, to as many pixels.
+        there = here(demo_base) | {"name": "served", "base_url": urls[demo_base], "max_pixels": None,
+                                   "image_format": "png", "concurrency": 2}  # fmt: skip
+        del there["dtype"]
         for layout in ("panel", "separate"):
-            out = tmp_path / layout
-            main(["--config", str(tmp_path / "mi.yaml"), "--out", str(out), "--controls", "1", "--layout", layout,
-                  "--n", "2"])  # fmt: skip
-            there, here = (rows(out, name) + rows(out, name, "controls.csv") for name in ("served", "here"))
-            assert len(there) == 6 and there == here and all(row["response"] for row in there)
+            served, local = judge_with([there, here(demo_base)], tmp_path, layout)
+            assert len(served) == 6 and served == local and all(served)
+
+
+def here(model: Path) -> dict[str, Any]:
+    return {"name": "here", "model": str(model), "max_pixels": 9216, "dtype": "float32", "max_new_tokens": 8}
