@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+import re
+import struct
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -37,7 +39,10 @@ _TURNS = {
 _DRAFT_MARGIN = 1.5
 # Pillow goes by content, not by name, and would hand a file that says it is PostScript to Ghostscript.
 _FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "BMP", "DIB", "GIF", "TIFF", "JPEG2000", "PPM", "AVIF", "HEIF")
-_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+# The start of a JPEG without a thumbnail, without a density, and any marker in a scan but stuffing and restarts.
+_PLAIN_JFIF = b"\xff\xd8\xff\xe0\x00\x10JFIF\x00\x01\x01\x00\x00\x01\x00\x01\x00\x00"
+_MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7]")
+SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 
 
 def image_root(folder: str | Path) -> Path:
@@ -73,7 +78,7 @@ class ImageIndex:
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             for file in sorted(name for name in files if not name.startswith(".")):
                 path = (Path(directory) / file).relative_to(self.root).as_posix()
-                if file.lower().endswith(_SUFFIXES):
+                if file.lower().endswith(SUFFIXES):
                     self.paths.append(path)
                     self._by_stem.setdefault(Path(file).stem, []).append(path)
                 else:
@@ -89,7 +94,7 @@ class ImageIndex:
         """
         if not is_safe_path(id):
             raise ValueError(f"{id!r} is not a file name inside the image folder")
-        wanted = id[: -len(Path(id).suffix)] if id.lower().endswith(_SUFFIXES) else id
+        wanted = id[: -len(Path(id).suffix)] if id.lower().endswith(SUFFIXES) else id
         found = self._by_stem.get(Path(wanted).name, [])
         if len(found) > 1:  # the folder in the id decides
             exact = [path for path in found if f"/{path}".removesuffix(Path(path).suffix).endswith(f"/{wanted}")]
@@ -118,6 +123,33 @@ def load_image(path: str | Path, max_pixels: int | None = None) -> Image.Image:
             box = None if draft is None else draft[1]
             return _upright(image, _to_rgb(image).resize(size, Image.Resampling.LANCZOS, box=box))
         return _upright(image, _to_rgb(image))
+
+
+def read_bare_jpeg(path: str | Path, max_pixels: int | None = None) -> bytes | None:
+    """The file of an RGB JPEG of at most ``max_pixels`` that is whole and holds nothing but its pixels, else None.
+
+    Baseline, with the plainest JFIF header as Pillow writes it: no EXIF data, thumbnail, comment or profile, nothing
+    between its scan's data or after its end. Such a file may go as it is where another would be encoded anew.
+    """
+    try:
+        content = Path(path).read_bytes()
+    except OSError:
+        return None
+    if not content.startswith(_PLAIN_JFIF):
+        return None
+    place, size = len(_PLAIN_JFIF), None
+    while content[place : place + 2] in (b"\xff\xdb", b"\xff\xc0", b"\xff\xc4", b"\xff\xdd", b"\xff\xda"):
+        marker, length = content[place + 1], int.from_bytes(content[place + 2 : place + 4])
+        if marker == 0xC0:  # SOF0: bits, height, width, components
+            bits, height, width, components = struct.unpack_from(">BHHB", content.ljust(place + 10, b"\0"), place + 4)
+            size = width * height if (bits, components) == (8, 3) else None
+        place += 2 + length
+        if marker == 0xDA:
+            end = _MARKER.search(content, place)
+            whole = end is not None and end[0] == b"\xff\xd9" and end.end() == len(content)
+            fits = size is not None and size <= (max_pixels or min(size, Image.MAX_IMAGE_PIXELS or size))
+            return content if whole and fits and size else None
+    return None
 
 
 def fit(size: tuple[int, int], max_pixels: int) -> tuple[int, int]:
