@@ -21,11 +21,12 @@ COMMANDS = (
     ("boundaries", "data_prep.boundaries", "learn score bands from labels and compare them with the published ones"),
     ("publish", "train.publish", "put a trained adapter on the Hugging Face Hub: checked, private, with a card"),
     ("eval", "eval.run", "ask a model about every photo, write predictions and metrics"),
-    ("mi", "eval.model_inversion.judge", "ask judges whether reconstructions show the private class that they claim"),
     ("metrics", "eval.metrics", "compare a predictions file with a labels file"),
     ("agreement", "eval.agreement", "how far people and models agree on attributes, beside the paper's Table 2"),
     ("counterfactual", "eval.counterfactual", "ask as if all faces were anonymised, and compare (paper 5.4.1)"),
     ("score", "eval.score", "level, score, attributes and advice for photos of your own"),
+    ("mi", "eval.model_inversion.judge", "ask judges whether reconstructions show the private class that they claim"),
+    ("mi-standard", "eval.model_inversion.standard", "what a classifier says of reconstructions, with FID and PRDC"),
     ("mi-metrics", "eval.model_inversion.metrics", "a judge beside an evaluation model on the same reconstructions"),
     ("mi-compare", "eval.model_inversion.compare", "all model-inversion set-ups and judges in a table, chart and page"),
 )
