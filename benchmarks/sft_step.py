@@ -101,7 +101,7 @@ def measure(variant: str, image_tokens: int, steps: int, width: int, gradients: 
 
     from cprt.local import load_processor
     from cprt.prompts import build
-    from train.options import LANGUAGE_MODEL_PROJECTIONS
+    from train.adapter import LANGUAGE_MODEL_PROJECTIONS
     from train.pair_dataset import pair_collator
     from train.shared_prefix import SharedPrefixTrainer
 

@@ -60,7 +60,7 @@ def parse(
         )
     except InputError:
         raise
-    except (ValueError, TypeError) as error:  # a __post_init__ that refuses the combination
+    except (ValueError, TypeError, ImportError) as error:  # a __post_init__ that refuses, or lacks a package
         where = f"{config}: " if config else ""
         raise InputError(where + " ".join(str(error).split())) from error
     if unknown:

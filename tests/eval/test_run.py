@@ -46,7 +46,7 @@ def test_every_label_has_one_prediction_with_the_models_own_words(demo, demo_bas
     assert [prediction.id for prediction in predictions] == [label.id for label in labels]
     model = LocalModel(str(demo_base), dtype="float32")
     photo = load_image(demo.images / str(labels[3].image))
-    (generation,) = model.generate([photo], build("zero_shot").messages(), 24)
+    (generation,) = model.generate([(build("zero_shot").messages(), [photo])], 24)
     assert predictions[3].text == generation.text
     assert len({prediction.text for prediction in predictions}) > 1  # it looks at the photos
 
@@ -87,12 +87,11 @@ def test_batching_and_prefix_sharing_change_no_answer(mixed_demo, demo_base, pro
     messages = build(prompt).messages()
     # Something that the base knows how to answer, so that its answers differ from photo to photo.
     messages[0]["content"][-1]["text"] = "List the things from A to Z. Use a list."
-    model = LocalModel(str(demo_base), dtype="float32")
-    together = model.generate(photos, messages, 20)
-    shared_one_by_one = [model.generate([photo], messages, 20)[0] for photo in photos]
-    model.model_type = "another family"  # takes the plain path
-    plain_together = model.generate(photos, messages, 20)
-    plain_one_by_one = [model.generate([photo], messages, 20)[0] for photo in photos]
+    rows = [(messages, [photo]) for photo in photos]
+    shared, plain = (LocalModel(str(demo_base), dtype="float32", share_prefix=share) for share in (True, False))
+    together, plain_together = shared.generate(rows, 20), plain.generate(rows, 20)
+    shared_one_by_one = [shared.generate([row], 20)[0] for row in rows]
+    plain_one_by_one = [plain.generate([row], 20)[0] for row in rows]
     assert together == shared_one_by_one == plain_together == plain_one_by_one
     assert len({generation.text for generation in together}) > 1
 
