@@ -21,6 +21,7 @@ COMMANDS = (
     ("boundaries", "data_prep.boundaries", "learn score bands from labels and compare them with the published ones"),
     ("eval", "eval.run", "ask a model about every photo, write predictions and metrics"),
     ("metrics", "eval.metrics", "compare a predictions file with a labels file"),
+    ("compare", "eval.compare", "several runs or checkpoints side by side, and which differences are beyond noise"),
     ("agreement", "eval.agreement", "how far people and models agree on attributes, beside the paper's Table 2"),
 )
 
