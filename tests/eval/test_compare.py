@@ -230,7 +230,8 @@ def test_what_cprt_eval_leaves_can_be_compared(demo, demo_base, adapter, tmp_pat
     checkpoints = [str(tmp_path / "trained" / f"checkpoint-{step}") for step in (5, 10)]
     evaluate([*common, "--out", str(tmp_path / "tuned"), "--adapter", *checkpoints])
     main(["--runs", str(tmp_path / "base"), str(tmp_path / "tuned"), "--labels", str(demo.test_labels),
-          str(tmp_path / "out"), "--thumbnails", "true", "--images", str(demo.images), "--resamples", "100"])  # fmt: skip
+          "--out", str(tmp_path / "out"), "--resamples", "100", "--thumbnails", "true",
+          "--images", str(demo.images)])  # fmt: skip
     comparison = read_json(tmp_path / "out" / "compare.json")
     assert [(row["step"], row["run"]) for row in comparison["curves"]["trained"]] == [
         (0, "base"), (5, "checkpoint-5"), (10, "checkpoint-10")]  # fmt: skip
