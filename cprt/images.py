@@ -35,6 +35,8 @@ _TURNS = {
 # A JPEG is decoded at a half, a quarter or an eighth of its size where at least this times the wanted width and height
 # is left for the last, careful step.
 _DRAFT_MARGIN = 1.5
+# Pillow goes by content, not by name, and would hand a file that says it is PostScript to Ghostscript.
+_FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "BMP", "DIB", "GIF", "TIFF", "JPEG2000", "PPM", "AVIF", "HEIF")
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 
 
@@ -137,22 +139,28 @@ def check_images(root: Path, paths: Sequence[str], decode: bool = True) -> None:
 
     Raises InputError that names the first unreadable image and counts the others.
     """
+    faults = [*find_faults([root / path for path in paths], decode).values()]
+    if faults:
+        raise InputError(str(faults[0]) + (f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""))
 
-    def fault(path: str) -> InputError | None:
+
+def find_faults(paths: Sequence[Path], decode: bool = True) -> dict[Path, InputError]:
+    """Those of ``paths`` that cannot be opened as images, with the reason; ``decode`` as in ``check_images``."""
+
+    def fault(path: Path) -> InputError | None:
         try:
             if decode:
-                load_image(root / path)
+                load_image(path)
             else:
-                with _open(root / path):
+                with _open(path):
                     pass
         except InputError as error:
             return error
         return None
 
     with ThreadPoolExecutor() as pool:  # decoding releases the interpreter lock
-        faults = [*filter(None, tqdm(pool.map(fault, paths), total=len(paths), desc="checking images", leave=False))]
-    if faults:
-        raise InputError(str(faults[0]) + (f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""))
+        faults = tqdm(pool.map(fault, paths), total=len(paths), desc="checking images", leave=False)
+        return {path: error for path, error in zip(paths, faults, strict=True) if error is not None}
 
 
 @contextmanager
@@ -160,11 +168,15 @@ def _open(path: str | Path) -> Iterator[Image.Image]:
     """An opened image; whatever goes wrong inside becomes an InputError."""
     try:
         with Image.open(path) as image:
+            if image.format not in _FORMATS:
+                raise InputError.at(path, f"is no photo format ({image.format})")
             yield image
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise InputError.at(path, "has too many pixels to be unpacked safely") from error
     except FileNotFoundError as error:
         raise InputError.at(path, "no such image") from error
+    except InputError:
+        raise
     except (OSError, SyntaxError, ValueError, EOFError) as error:  # what Pillow's decoders raise
         if isinstance(error, UnidentifiedImageError):
             raise InputError.at(path, "is not an image") from error

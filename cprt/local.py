@@ -121,6 +121,11 @@ class LocalModel:
         self._encoded: tuple[Any, Any] | None = None  # the pixels encoded last, and what came of them
         self._score_trees: dict[str, ScoreTree] = {}
 
+    def forget(self) -> None:
+        """Drop what is kept from one batch to the next: shared texts and encoded photos."""
+        self._prefixes.clear()
+        self._encoded = None
+
     def generate(
         self, rows: Sequence[tuple[Messages, Sequence[Image]]], max_new_tokens: int, lead_in: str | None = None
     ) -> list[Generation]:

@@ -12,6 +12,7 @@ from accelerate.utils import DistributedType
 
 from cprt.errors import InputError
 from train.checkpoints import UNFINISHED, newest
+from train.holdout import GREATER_IS_BETTER
 
 
 @dataclass
@@ -32,12 +33,22 @@ class DataArguments:
         default=True,
         metadata={"help": "compute the text that all samples share once per step: same result, several times faster"},
     )
+    holdout_size: int = field(
+        default=64,
+        metadata={"help": "photos of the hold-out that the model is asked about every eval_steps, if eval_strategy"},
+    )
+    max_new_tokens: int = field(default=256, metadata={"help": "longest answer on the hold-out"})
+    taxonomy: str | None = field(default=None, metadata={"help": "YAML that extends the published taxonomy"})
+    wandb: bool = field(
+        default=False,
+        metadata={"help": "log to Weights & Biases, as report_to: wandb; offline unless its variables say otherwise"},
+    )
     overwrite: bool = field(
         default=False, metadata={"help": "replace the adapter and checkpoints that are in output_dir"}
     )
 
     def __post_init__(self) -> None:
-        for name in ("global_batch_size", "max_pixels"):
+        for name in ("global_batch_size", "max_pixels", "holdout_size", "max_new_tokens"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, not {value}")
@@ -84,14 +95,24 @@ def settle(data: DataArguments, model: Any, args: Any) -> None:
             f"{data.global_batch_size}, from which {accumulation} follow; leave it out"
         )
     args.gradient_accumulation_steps = accumulation
+    if "wandb" in args.report_to:  # by our own callback
+        args.report_to = [name for name in args.report_to if name != "wandb"]
+        data.wandb = True
     args.remove_unused_columns = False  # our data set makes its columns as it is read
     args.logging_nan_inf_filter = False  # the default hides a loss that is NaN
+    if args.load_best_model_at_end:
+        if args.metric_for_best_model not in GREATER_IS_BETTER:
+            raise InputError(f"metric_for_best_model is {args.metric_for_best_model}, but must be one of "
+                             f"{', '.join(GREATER_IS_BETTER)}, measured on the hold-out")  # fmt: skip
+        args.greater_is_better = GREATER_IS_BETTER[args.metric_for_best_model]
+    if args.eval_on_start or args.eval_strategy not in ("no", "steps", "epoch"):
+        raise InputError("eval_strategy must be no, steps or epoch, and eval_on_start false")
     if args.resume_from_checkpoint == "last":
         args.resume_from_checkpoint = str(newest(Path(args.output_dir)))
     _check_output(Path(args.output_dir), args.resume_from_checkpoint, data.overwrite)
 
 
-def check_launch(accelerator: Any) -> None:
+def check_launch(accelerator: Any, args: Any) -> None:
     """Refuse a run that is sharded otherwise than its Accelerate configuration says, or whose adapter would be lost.
 
     Without a GPU Accelerate turns an FSDP configuration into plain data parallelism, and with sharded state dicts
@@ -104,6 +125,9 @@ def check_launch(accelerator: Any) -> None:
                 f"the Accelerate configuration asks for {kind.value}, but this run is "
                 f"{accelerator.distributed_type.value}: it needs GPUs, and one process for each"
             )
+    if args.eval_strategy != "no" and accelerator.distributed_type in (DistributedType.FSDP, DistributedType.DEEPSPEED):
+        raise InputError("eval_strategy must be no where weights are sharded: generating would take a gather a token; "
+                         "ask the checkpoints with cprt eval instead")  # fmt: skip
     if accelerator.distributed_type == DistributedType.FSDP:
         state_dict = str(accelerator.state.fsdp_plugin.state_dict_type)
         if "FULL_STATE_DICT" not in state_dict:

@@ -18,35 +18,39 @@ from cprt.config import parse, run
 from cprt.errors import InputError
 from cprt.images import image_root
 from cprt.local import identity, load_model, load_processor, revision_of
-from cprt.provenance import run_record, write_run
-from cprt.records import read_pairs
+from cprt.provenance import run_record
+from cprt.records import read_pairs, write_json
 from train.adapter import check_quantized, lora_config, quantization
 from train.checkpoints import check_resume
 from train.checks import StopOnBadLoss, adapter_tensors, check_effect, check_saved, preview_labels, trainable_table
+from train.holdout import HoldOut, check_learnt
 from train.options import DataArguments, check_launch, clear_output, settle
 from train.pair_dataset import pair_collator, pair_dataset
 from train.recipe import recipe
 from train.trainer import JudgeTrainer
+from train.wandb_run import WandbRun
 
 
 def main() -> None:
     data, model_args, args = parse((DataArguments, ModelConfig, SFTConfig), prog="train/sft.py", description=__doc__)
     settle(data, model_args, args)
-    name, train_file, root = model_args.model_name_or_path, Path(data.pairs) / "train.jsonl", image_root(data.images)
+    base, revision = model_args.model_name_or_path, model_args.model_revision
+    train_file, root, output = Path(data.pairs) / "train.jsonl", image_root(data.images), Path(args.output_dir)
     pairs = read_pairs(train_file)
-    processor = load_processor(name, model_args.model_revision, data.max_pixels)
-    revision = revision_of(name, model_args.model_revision)
-    base = identity(name, revision)
-    made_by = recipe(data, model_args, args, base=base, train_file=train_file, pairs=pairs, root=root)
+    holdout = HoldOut.read(data, args, root) if args.eval_strategy != "no" else None
+    processor = load_processor(base, revision, data.max_pixels)
+    commit = revision_of(base, revision)
+    made_by = recipe(data, model_args, args, base=identity(base, commit), train_file=train_file, pairs=pairs, root=root)
     if args.resume_from_checkpoint:
         check_resume(Path(args.resume_from_checkpoint), made_by)
-    facts = {"seed": args.seed, "base_model": name, "base_revision": revision, "base_digest": base,
-             "prompt_sha256": made_by["prompt"], "recipe": made_by}  # fmt: skip
-    config = {"data": vars(data), "model": vars(model_args), "trainer": args.to_dict()}
-    record = run_record(config, {"pairs": train_file}, **facts)
+    record = run_record(
+        {"data": vars(data), "model": vars(model_args), "trainer": args.to_dict()},
+        {"pairs": train_file},
+        seed=args.seed, base_model=base, base_revision=commit, base_digest=made_by["base"],
+        prompt_sha256=made_by["prompt"], recipe=made_by,
+    )  # fmt: skip
 
-    model = load_model(name, model_args.model_revision, dtype=model_args.dtype,
-                       attn_implementation=model_args.attn_implementation,
+    model = load_model(base, revision, dtype=model_args.dtype, attn_implementation=model_args.attn_implementation,
                        quantization_config=quantization(model_args))  # fmt: skip
     # Qwen3-VL says it takes no loss arguments. Left so, the loss is a mean of micro-batch means, and four batches of
     # one train another model than one batch of four.
@@ -57,19 +61,22 @@ def main() -> None:
             model,
             args,
             train_dataset=pair_dataset(pairs, root, model_type),
+            eval_dataset=pair_dataset(holdout.pairs, root, model_type) if holdout else None,
             processing_class=processor,
             data_collator=pair_collator(processor, model_type),
             peft_config=lora_config(model_args),
             callbacks=[StopOnBadLoss()],
             share=data.shared_prefix,
             record=record,
+            holdout=holdout,
         )
     except NoMatchingPeftModuleError as error:
         raise InputError(
             f"lora_target_modules: {model_args.lora_target_modules!r} fits no module (one entry is a regular "
             "expression for whole names, several are endings of names)"
         ) from error
-    check_launch(trainer.accelerator)
+    check_launch(trainer.accelerator, args)
+    tracking = None
     if trainer.is_world_process_zero():
         print("trained:", trainable_table(trainer.model), sep="\n")
         if model_args.load_in_4bit:
@@ -79,20 +86,27 @@ def main() -> None:
               f"{args.per_device_train_batch_size} on each of {args.world_size} processes)")  # fmt: skip
         print("shared prefix:", f"no, {trainer.plain_reason}" if trainer.plain_reason else "yes")
         if args.resume_from_checkpoint is None:
-            clear_output(Path(args.output_dir))
+            clear_output(output)
+        if data.wandb:
+            tracking = WandbRun(record, output)
+            trainer.add_callback(tracking)
 
     result = trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
+    learnt = trainer.learnt() if holdout else None
     trainer.save_model()
     tensors = adapter_tensors(trainer.model)
     if trainer.is_world_process_zero():
-        (Path(args.output_dir) / "training_args.bin").unlink(missing_ok=True)  # a pickle; run.json says it all
-        check_saved(tensors, args.output_dir)
-        print(f"{args.output_dir}: {len(tensors)} adapter tensors saved and read back", end="")
+        (output / "training_args.bin").unlink(missing_ok=True)  # a pickle that can hold a token; run.json says it all
+        write_json(output / "run.json", {**record, "result": {"steps": trainer.state.global_step, **result.metrics,
+                                                              "holdout": learnt}})  # fmt: skip
+        print(f"{output}: {check_saved(tensors, output)} adapter tensors saved and read back")
         if trainer.accelerator.distributed_type not in (DistributedType.FSDP, DistributedType.DEEPSPEED):
             row = trainer._prepare_inputs(trainer.data_collator([trainer.train_dataset[0]]))
-            print(f"; reopened, they change logits by up to {check_effect(trainer.model, args.output_dir, row):.2g}")
-        write_run(args.output_dir, config, {"pairs": train_file}, **facts,
-                  result={"steps": trainer.state.global_step, **result.metrics})  # fmt: skip
+            print(f"reopened, it changes logits by up to {check_effect(trainer.model, output, row):.2g}")
+        if tracking:
+            tracking.run.finish()
+    if learnt:
+        check_learnt(learnt)
 
 
 if __name__ == "__main__":

@@ -76,6 +76,16 @@ def test_what_is_no_photo_is_refused_with_its_name_and_reason(tmp_path: Path):
             load_image(tmp_path / name)
 
 
+def test_content_that_another_program_would_have_to_open_is_refused(tmp_path: Path, monkeypatch):
+    """Pillow hands PostScript to Ghostscript, whatever the file is called."""
+    from PIL import EpsImagePlugin
+
+    monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *args, **options: pytest.fail("Ghostscript was asked"))
+    Image.fromarray(GRADIENT).save(tmp_path / "a.jpg", format="EPS")
+    with pytest.raises(InputError, match=r"a.jpg: is no photo format \(EPS\)"):
+        load_image(tmp_path / "a.jpg")
+
+
 def test_checking_names_the_first_bad_photo_and_counts_the_others(tmp_path: Path):
     whole = save(Image.effect_noise((64, 48), 90), tmp_path / "a.jpg").read_bytes()
     check_images(tmp_path, ["a.jpg"])

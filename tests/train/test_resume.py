@@ -96,6 +96,15 @@ def test_the_same_seed_gives_the_same_adapter(runs, whole):
     assert same_end(output, whole)
 
 
+def test_evaluation_between_the_steps_changes_nothing(runs, whole):
+    output = runs.folder / "asked"
+    status, line = runs.finish(output, "--eval_strategy", "steps", "--eval_steps", "2", "--holdout_size", "3",
+                               "--max_new_tokens", "4")  # fmt: skip
+    assert status == 1 and "no answer on the hold-out holds a score" in line  # four tokens are too few
+    assert same_end(output, whole)
+    assert [json.loads(row)["step"] for row in (output / "learning.jsonl").read_text().splitlines()] == [2, 4, 6]
+
+
 def test_a_kill_while_a_checkpoint_is_written(runs, whole):
     """The half-written one is not taken for a checkpoint, the one before it is whole, and the end is the same."""
     output = runs.folder / "during"
