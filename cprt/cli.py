@@ -22,6 +22,7 @@ COMMANDS = (
     ("publish", "train.publish", "put a trained adapter on the Hugging Face Hub: checked, private, with a card"),
     ("eval", "eval.run", "ask a model about every photo, write predictions and metrics"),
     ("metrics", "eval.metrics", "compare a predictions file with a labels file"),
+    ("compare", "eval.compare", "several runs or checkpoints side by side, and which differences are beyond noise"),
     ("agreement", "eval.agreement", "how far people and models agree on attributes, beside the paper's Table 2"),
     ("counterfactual", "eval.counterfactual", "ask as if all faces were anonymised, and compare (paper 5.4.1)"),
     ("score", "eval.score", "level, score, attributes and advice for photos of your own"),
