@@ -1,4 +1,4 @@
-"""``cprt eval``: ask judges about every labelled photo -> predictions.jsonl, metrics.json and run.json.
+"""``cprt eval``: ask judges about every labelled photo -> predictions.jsonl, metrics.json, run.json and report.html.
 
 A judge is a model with a prompt. Several adapters or prompts, or the ``models`` of a YAML, are judged in one run: each
 has a folder of its own in ``OUT``, a single one writes to ``OUT`` itself. Every answer is kept in ``OUT/answers.jsonl``
@@ -28,13 +28,14 @@ from cprt.pace import Stopped
 from cprt.prompts import PROMPTS, TARGETS
 from cprt.provenance import write_run
 from cprt.questions import Question
-from cprt.records import Label, read_labels, write_json, write_jsonl
+from cprt.records import Label, Prediction, read_labels, write_json, write_jsonl
 from cprt.store import AnswerStore
 from cprt.taxonomy import Taxonomy
 from eval.judges import Judge, from_options, from_rows, photo_of
 from eval.kept import Kept, Shard
 from eval.metrics import measure, summary_line
 from eval.predictions import predict, quality
+from eval.report import write_report
 
 RETRY = ("refused", "unparsed")
 DECODINGS = ("greedy", "expected")
@@ -82,6 +83,7 @@ class EvalArguments:
     )
     dtype: str = field(default="auto", metadata={"help": "precision of the weights", "choices": list(DTYPES)})
     limit: int | None = field(default=None, metadata={"help": "only the first so many labels"})
+    thumbnails: bool = field(default=False, metadata={"help": "small pictures of the listed photos in report.html"})
     taxonomy: str | None = field(default=None, metadata={"help": "YAML that extends the published taxonomy"})
 
     def __post_init__(self) -> None:
@@ -130,7 +132,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         if model.is_remote:
             print(f"note: {model.spec.name} is on another machine: the photos leave this one")
 
-    out, faults = Path(args.out), []
+    out, faults = Path(args.out), list[InputError]()
+    predictions: dict[str, list[Prediction]] = {}
+    metrics: dict[str, dict[str, Any]] = {}
     with AnswerStore(out / shard.file) as store:
         for group in by_model:
             model = models.pop(0)  # a local one leaves memory before the next is loaded
@@ -151,9 +155,14 @@ def main(argv: Sequence[str] | None = None) -> None:
             for one in asked:
                 folder = out if len(judges) == 1 else out / one.judge.name
                 try:
-                    write(folder, one, labels, kept, taxonomy, args)
+                    written = write(folder, one, labels, kept, taxonomy, args)
                 except InputError as reason:
                     faults.append(reason)
+                    continue
+                predictions[one.judge.name], metrics[one.judge.name] = written
+    if predictions:
+        page = write_report(out, labels, predictions, metrics, taxonomy, root if args.thumbnails else None)
+        print(f"{page}: figures beside the paper's, pictures, and the largest errors")
     if faults:
         raise faults[0]
 
@@ -197,8 +206,8 @@ def ask(
 
 def write(
     folder: Path, one: Asked, labels: Sequence[Label], kept: Kept, taxonomy: Taxonomy, args: EvalArguments
-) -> None:
-    """Predictions, metrics and run record of one judge. Raises InputError where not one photo got an answer."""
+) -> tuple[list[Prediction], dict[str, Any]]:
+    """Write predictions, metrics and run record of one judge. Raises InputError where not one photo got an answer."""
     judge = one.judge
     rows = [kept.get(key, quality(judge, label, taxonomy)) for label, key in zip(labels, one.keys, strict=True)]
     predictions = [predict(judge, label, row, taxonomy) for label, row in zip(labels, rows, strict=True)]
@@ -212,6 +221,7 @@ def write(
     print(f"{folder}: {summary_line(metrics)}")
     if all(prediction.status == "error" for prediction in predictions):
         raise InputError(f"{folder}: every photo ended in an error (the first: {predictions[0].error})")
+    return predictions, metrics
 
 
 def _made(rows: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:

@@ -44,7 +44,7 @@ class JudgeTrainer(SharedPrefixTrainer):
             write_jsonl(Path(self.args.output_dir) / "learning.jsonl", self.learning)
         defined = {f"eval_{name}": value for name, value in figures.items() if value is not None}
         self.log(defined)
-        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, defined)
+        self.control: Any = self.callback_handler.on_evaluate(self.args, self.state, self.control, defined)
         return defined
 
     def learnt(self) -> dict[str, Any]:
