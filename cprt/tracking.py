@@ -29,7 +29,7 @@ def start_run(project: str, name: str, config: Mapping[str, Any], directory: str
         config: what made the run, JSON-ready. Whoever calls keeps tokens out of it.
         directory: made if need be; the run's files lie in ``directory/wandb``.
 
-    Raises InputError when ``WANDB_MODE`` is none of ``MODES``.
+    Raises InputError when ``WANDB_MODE`` is none of ``MODES`` or the server takes no run.
     """
     mode = os.environ.get("WANDB_MODE") or ("online" if os.environ.get("WANDB_API_KEY") else "offline")
     if mode not in MODES:
@@ -57,7 +57,11 @@ def start_run(project: str, name: str, config: Mapping[str, Any], directory: str
         x_disable_stats=True,
         x_save_requirements=False,
     )
-    return wandb.init(project=project, name=name, config=dict(config), settings=settings)
+    try:
+        return wandb.init(project=project, name=name, config=dict(config), settings=settings)
+    except wandb.Error as error:  # no server, no permission
+        reason = str(error).splitlines()[0]
+        raise InputError(f"Weights & Biases: {reason} (WANDB_MODE=offline keeps the run on this machine)") from error
 
 
 def log_table(run: wandb.Run, key: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:

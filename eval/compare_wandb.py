@@ -45,7 +45,9 @@ def log(comparison: Mapping[str, Any], project: str, directory: str | Path) -> s
         for name in HEADS:
             if figures[name] is not None:
                 tracked.summary[f"{run}/{name}"] = figures[name]
-    place = f"offline: {Path(tracked.dir).parent} (wandb sync sends it)" if tracked.offline else tracked.url
+    place = (
+        f"offline: {Path(tracked.dir).parent} (wandb sync sends it)" if tracked.offline else tracked.url or "disabled"
+    )
     tracked.finish()
     return f"W&B: {place}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,7 +63,8 @@ def draw(
     style |= dict.fromkeys(("figure.facecolor", "axes.facecolor"), theme.ground)
     style |= {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}
     style |= {"text.parse_math": False}  # a name with dollar signs is no formula
-    with rc_context(style):
+    with rc_context(style), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name in letters that the font lacks: boxes
         figure = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
         FigureCanvasAgg(figure)
         for number, (name, panel) in enumerate(panels.items(), start=1):

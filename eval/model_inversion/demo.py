@@ -23,6 +23,7 @@ from cprt.images import load_image
 from cprt.provenance import write_run
 from cprt.records import read_text, write_json, write_text
 from eval.model_inversion import faces, standard
+from eval.model_inversion.attacks import clouds
 from eval.model_inversion.bench import (
     EVALUATION_MODEL,
     JUDGE,
@@ -166,7 +167,12 @@ def train_judge(settings: Settings) -> NetworkJudge:
 
     learnt = views(JUDGE, settings.judge_people, _PURPOSE_QUERY, settings.judge_views)
     names = torch.arange(settings.judge_people).repeat_interleave(settings.judge_views)
-    judge = NetworkJudge.train(learnt, names, seed=settings.seed, epochs=settings.judge_epochs)
+    # Nobody is one more to be told from everybody.
+    nobody = clouds(10 * settings.judge_views, faces.SIZE, seed=1000 * settings.seed + 1)
+    judge = NetworkJudge.train(
+        torch.cat([learnt, nobody]), torch.cat([names, torch.full((len(nobody),), settings.judge_people)]),
+        seed=settings.seed, epochs=settings.judge_epochs,
+    )  # fmt: skip
     people, each = max(8, settings.judge_people // 5), settings.references
     queries = views(THRESHOLD, people, _PURPOSE_QUERY, each)
     references = views(THRESHOLD, people, _PURPOSE_REFERENCE, each).unflatten(0, (people, each))

@@ -92,6 +92,8 @@ def _disturb(pictures_B3HW: Tensor, generator: torch.Generator) -> Tensor:
     cloud = (2 * F.interpolate(coarse, size=size, mode="bicubic", align_corners=False)).clamp(-1, 1)
     seen = pictures_B3HW.roll((down, right), (2, 3)) + 0.3 * uniform() * (uniform() < 0.8) * cloud
     seen = seen + 0.06 * uniform() * torch.randn(seen.shape, generator=generator)
-    if torch.rand(1, generator=generator) < 0.3:
-        seen = F.interpolate(F.avg_pool2d(seen, 2), size=size, mode="bilinear", align_corners=False)
+    if torch.rand(1, generator=generator) < 0.5:
+        side = int(torch.randint(size // 4, size, (1,), generator=generator))
+        small = F.interpolate(seen, size=side, mode="bilinear", antialias=True)
+        seen = F.interpolate(small, size=size, mode="bilinear", align_corners=False)
     return seen.clamp(0, 1)

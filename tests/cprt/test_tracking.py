@@ -72,3 +72,12 @@ def test_an_unknown_mode_is_refused(monkeypatch, tmp_path):
     monkeypatch.setenv("WANDB_MODE", "sometimes")
     with pytest.raises(InputError, match="WANDB_MODE='sometimes' is not one of online, offline"):
         start_run("privacy", "x", {}, tmp_path)
+
+
+def test_a_server_that_is_not_there_gets_one_line(monkeypatch, tmp_path):
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("WANDB_INIT_TIMEOUT", "1")
+    with pytest.raises(InputError, match="Weights & Biases: .*WANDB_MODE=offline") as caught:
+        start_run("privacy", "run", {}, tmp_path)
+    assert "0000" not in str(caught.value) and "\n" not in str(caught.value)
