@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,7 +50,7 @@ def draw(
     Args:
         size: width and height of a panel in inches.
         columns: panels in a row, at most.
-        note: one line under them all.
+        note: a line or two under them all.
     """
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -72,7 +73,7 @@ def draw(
             axes.set_title(_short(name), fontsize=11)
             panel(axes, theme)
         if note:
-            figure.supxlabel(note, fontsize=9, color=theme.muted)
+            figure.supxlabel(fill(note, int(15 * size[0] * columns)), fontsize=9, color=theme.muted)
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png", dpi=140, metadata={"Software": None})
     return buffer.getvalue()

@@ -35,7 +35,7 @@ class Runs:
         words = ["train/sft.py", "--config", "configs/sft/demo.yaml", "--pairs", str(self.demo.short_pairs), "--images",
                  str(self.demo.images), "--output_dir", str(output), "--max_steps", str(STEPS), "--global_batch_size",
                  "4", "--per_device_train_batch_size", "2", "--save_strategy", "steps", "--save_steps", "1",
-                 "--save_total_limit", "2", "--overwrite", "false", *options]  # fmt: skip
+                 "--save_total_limit", "2", "--eval_strategy", "no", "--overwrite", "false", *options]  # fmt: skip
 
         def child() -> None:
             said = os.open(self.said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)

@@ -22,7 +22,8 @@ from cprt.prompts import build
 from cprt.provenance import file_digest
 
 # A pixel cap other than the one that the base brings along, so that it shows where it comes from.
-STEPS = ["--max_steps", "2", "--logging_steps", "1", "--num_train_epochs", "1", "--max_pixels", "8192"]
+STEPS = ["--max_steps", "2", "--logging_steps", "1", "--num_train_epochs", "1", "--max_pixels", "8192",
+         "--eval_strategy", "no"]  # fmt: skip
 
 
 def paths(demo: Any, output: Path) -> list[str]:
