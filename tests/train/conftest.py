@@ -29,7 +29,8 @@ def trained(demo, root, tmp_path_factory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
         patch.setattr(sys, "argv", ["train/sft.py", "--config", "configs/sft/demo.yaml", "--pairs", str(demo.pairs),
-                                    "--images", str(demo.images), "--output_dir", str(output), "--max_steps", "2", "--eval_strategy", "no",
+                                    "--images", str(demo.images), "--output_dir", str(output), "--max_steps", "2",
+                                    "--eval_strategy", "no",
                                     "--learning_rate", "5e-3", "--warmup_steps", "0", "--logging_steps", "1",
                                     "--save_strategy", "steps", "--save_steps", "1"])  # fmt: skip
         train.sft.main()

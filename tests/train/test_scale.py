@@ -54,7 +54,8 @@ def test_a_run_that_is_not_sharded_as_configured_is_refused(kind, reason, demo, 
     monkeypatch.setenv(f"ACCELERATE_USE_{kind}", "true")
     monkeypatch.setattr(sys, "argv", ["train/sft.py", "--config", "configs/sft/demo.yaml", "--pairs",
                                       str(demo.short_pairs), "--images", str(demo.images), "--output_dir",
-                                      str(tmp_path / "adapter"), "--max_steps", "1", "--eval_strategy", "no"])  # fmt: skip
+                                      str(tmp_path / "adapter"), "--max_steps", "1", "--eval_strategy",
+                                      "no"])  # fmt: skip
     with pytest.raises(SystemExit) as exit:
         run(train.sft.main, "train/sft.py")
     assert exit.value.code == 2
@@ -93,7 +94,8 @@ def test_four_bits(demo_base, demo, root, tmp_path, monkeypatch, capsys):
     output = tmp_path / "adapter"
     monkeypatch.setattr(sys, "argv", ["train/sft.py", "--config", "configs/sft/demo.yaml", "--pairs",
                                       str(demo.short_pairs), "--images", str(demo.images), "--output_dir",
-                                      str(output), "--max_steps", "2", "--eval_strategy", "no", "--global_batch_size", "2",
+                                      str(output), "--max_steps", "2", "--eval_strategy", "no",
+                                      "--global_batch_size", "2",
                                       "--per_device_train_batch_size", "2", "--warmup_steps", "0",
                                       "--gradient_checkpointing", "true", "--load_in_4bit", "true"])  # fmt: skip
     train.sft.main()
