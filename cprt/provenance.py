@@ -71,12 +71,12 @@ def model_digest(folder: str | Path) -> str:
 
 
 def _command() -> list[str]:
-    """The command line, without where it is installed and without the value of anything called a token or key."""
+    """The command line without the program's folder and the value of any token, key or endpoint's address."""
     words = [Path(sys.argv[0]).name]
     hide_next = False
     for word in sys.argv[1:]:
         name, _, value = word.partition("=")
-        secret = name.startswith("--") and name.endswith(("token", "key"))
+        secret = name.startswith("--") and name.endswith(("token", "key", "base_url"))
         words.append("***" if hide_next else f"{name}=***" if secret and value else word)
         hide_next = secret and not value
     return words

@@ -61,7 +61,7 @@ def from_options(
     """Judges for one model, with each adapter or none, and every prompt. ``options`` are fields of ModelSpec."""
     names = _names([adapter.rstrip("/") for adapter in adapters] or [model.rstrip("/")])
     rows = [{"name": name, "model": model, "adapter": adapter, **options}
-            for name, adapter in zip(names, adapters or [None], strict=True)]  # fmt: skip
+            for name, adapter in zip(names, list[str | None](adapters) or [None], strict=True)]  # fmt: skip
     specs = [ModelSpec.read(row, "options") for row in rows]
     # As it stands: an adapter's own cap, or the processor's.
     specs = [replace(spec, max_pixels=options["max_pixels"]) if spec.base_url is None else spec for spec in specs]

@@ -130,7 +130,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         if model.is_remote:
             print(f"note: {model.spec.name} is on another machine: the photos leave this one")
 
-    out, faults = Path(args.out), []
+    out, faults = Path(args.out), list[InputError]()
     with AnswerStore(out / shard.file) as store:
         for group in by_model:
             model = models.pop(0)  # a local one leaves memory before the next is loaded
