@@ -12,6 +12,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -483,6 +485,30 @@ def test_random_kills_of_a_local_model_change_no_answer(demo, demo_base, evaluat
     command = [sys.executable, "-m", "eval.run", *options(demo, demo_base, tmp_path, "--batch_size", "1")]
     kill_at_random(command, tmp_path, 16, 5, seed=0)
     assert texts(tmp_path) == texts(evaluated)
+
+
+def test_photos_are_encoded_once_for_all_prompts_and_each_shared_text_once(demo, demo_base, tmp_path, monkeypatch):
+    from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLModel, Qwen3VLTextModel
+
+    prompts, counts = ["zero_shot", "intuition", "taxonomy"], Counter[str]()
+
+    def counted(kind: type, method: str, name: Callable[..., str | None]) -> None:
+        original = getattr(kind, method)
+
+        def count(self: Any, *args: Any, **more: Any) -> Any:
+            counts[name(*args, **more) or "other"] += 1
+            return original(self, *args, **more)
+
+        monkeypatch.setattr(kind, method, count)
+
+    counted(Qwen3VLModel, "get_image_features", lambda *args, **more: "photos")
+    # A shared text is the only thing that the language model is given as ids.
+    counted(Qwen3VLTextModel, "forward", lambda input_ids=None, **more: None if input_ids is None else "shared text")
+    main(options(demo, demo_base, tmp_path / "all", "--prompt", *prompts, "--batch_size", "8"))
+    assert counts["photos"] == 2 and counts["shared text"] == 3  # 16 photos in batches of 8, three prompts
+    for prompt in prompts:
+        main(options(demo, demo_base, tmp_path / prompt, "--prompt", prompt, "--batch_size", "8"))
+        assert texts(tmp_path / prompt) == texts(tmp_path / "all" / f"demo_base-{prompt}")
 
 
 # --- Decodings -----------------------------------------------------------------------------------------------------
