@@ -1,4 +1,4 @@
-"""Images of a collection as they lie on disk: the public collection's tree, or CSV files, with the class each claims."""
+"""Images as they lie on disk, in the public collection's tree or listed in CSV files, with the class each claims."""
 
 from __future__ import annotations
 
