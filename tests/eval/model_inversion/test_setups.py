@@ -10,7 +10,8 @@ import pytest
 from collection import ID, SETUP, describe, make, picture
 
 from cprt.errors import InputError
-from eval.model_inversion.setups import claimed_class, read_setups, target_in
+from eval.model_inversion.places import claimed_class, target_in
+from eval.model_inversion.setups import read_setups
 
 
 def flatten(root: Path) -> None:
