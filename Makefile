@@ -1,4 +1,4 @@
-# make setup | demo | test | soak | lint | bench        VENV=path uses another environment (one takes 6.5 GB)
+# make setup | demo | demo-mi | test | test-browser | soak | lint | bench        VENV=path uses another environment (one takes 6.5 GB)
 VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: setup demo test soak lint bench
+.PHONY: setup demo demo-mi test test-browser soak lint bench
 .DELETE_ON_ERROR:
 
 setup: $(VENV)/.installed
@@ -20,8 +20,15 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 demo: setup  ## data, labels, pairs, training, evaluation, on drawings: under five minutes
 	$(BIN)/python -m eval.demo
 
+# The tests of a file stay together, two processes or more at once; the demo, which takes longest, goes first.
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+
+demo-mi: setup  ## model inversion on drawn faces: attacks, what a classifier says of them, what a judge that looks says
+	$(BIN)/python -m eval.model_inversion.demo
+
+test-browser: setup  ## the report pages in headless Chromium (needs the packages chromium and chromium-driver)
+	$(BIN)/python -m pytest -m browser
 
 soak: setup  ## what takes too long for every day: thirty random kills
 	$(BIN)/python -m pytest -m soak

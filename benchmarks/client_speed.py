@@ -101,6 +101,36 @@ def ours(url: str, calls: int, in_flight: int) -> tuple[float, float]:
     return seconds
 
 
+def measure(calls: int, in_flight: int, rounds: int) -> dict[str, Any]:
+    """Both ways in turn against one server, and the ratio of their medians."""
+    receive, send = multiprocessing.Pipe(duplex=False)
+    server = multiprocessing.get_context("spawn").Process(target=serve, args=(send,), daemon=True)
+    server.start()
+    try:
+        url = f"http://127.0.0.1:{receive.recv()}/v1"
+        for run in (bare, ours):
+            run(url, 2 * in_flight, in_flight)  # imports and first connections
+        times = [[run(url, calls, in_flight) for run in (bare, ours)] for _ in range(rounds)]
+    finally:
+        server.terminate()
+        server.join()
+    (bare_s, bare_cpu), (ours_s, ours_cpu) = (
+        [statistics.median(figure) for figure in zip(*way, strict=True)] for way in zip(*times, strict=True)
+    )
+    print(f"bare {bare_s:.2f} s, ours with durable rows {ours_s:.2f} s, ratio {ours_s / bare_s:.2f}")
+    return {
+        "calls": calls,
+        "in_flight": in_flight,
+        "server_ms": 1000 * DELAY,
+        "bare_s": bare_s,
+        "ours_s": ours_s,
+        "client_ratio": ours_s / bare_s,
+        "bare_cpu_ms_a_call": 1000 * bare_cpu / calls,
+        "ours_cpu_ms_a_call": 1000 * ours_cpu / calls,
+        "rounds": [dict(zip(("bare_s", "ours_s"), (way[0] for way in both), strict=True)) for both in times],
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=int, default=2000)
@@ -108,32 +138,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", help="file for the figures")
     args = parser.parse_args()
-    receive, send = multiprocessing.Pipe(duplex=False)
-    server = multiprocessing.get_context("spawn").Process(target=serve, args=(send,), daemon=True)
-    server.start()
-    try:
-        url = f"http://127.0.0.1:{receive.recv()}/v1"
-        for run in (bare, ours):
-            run(url, 2 * args.in_flight, args.in_flight)  # imports and first connections
-        rounds = [[run(url, args.calls, args.in_flight) for run in (bare, ours)] for _ in range(args.rounds)]
-    finally:
-        server.terminate()
-        server.join()
-    (bare_s, bare_cpu), (ours_s, ours_cpu) = (
-        [statistics.median(figure) for figure in zip(*way, strict=True)] for way in zip(*rounds, strict=True)
-    )
-    figures = {
-        "calls": args.calls,
-        "in_flight": args.in_flight,
-        "server_ms": 1000 * DELAY,
-        "bare_s": bare_s,
-        "ours_s": ours_s,
-        "client_ratio": ours_s / bare_s,
-        "bare_cpu_ms_a_call": 1000 * bare_cpu / args.calls,
-        "ours_cpu_ms_a_call": 1000 * ours_cpu / args.calls,
-        "rounds": [dict(zip(("bare_s", "ours_s"), (way[0] for way in both), strict=True)) for both in rounds],
-    }
-    print(f"bare {bare_s:.2f} s, ours with durable rows {ours_s:.2f} s, ratio {figures['client_ratio']:.2f}")
+    figures = measure(args.calls, args.in_flight, args.rounds)
     if args.json:
         write_json(args.json, figures)
 

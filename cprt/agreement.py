@@ -41,7 +41,7 @@ def cohen_kappa(first: ArrayLike, second: ArrayLike) -> float | None:
 
     None without such an item, and where both gave one and the same answer throughout.
     """
-    return _defined(_kappa(_pair_terms(_checked(first), _checked(second)).reshape(-1, 4).sum(axis=0)))
+    return _defined(kappa_of_tables(_pair_terms(_checked(first), _checked(second)).reshape(-1, 4).sum(axis=0)))
 
 
 def krippendorff_alpha(answers: ArrayLike) -> float | None:
@@ -300,7 +300,7 @@ def _divide(above: Floats, below: Floats) -> Floats:
         return np.where(below != 0, above / below, np.nan)
 
 
-def _kappa(table: Floats) -> Floats:
+def kappa_of_tables(table: Floats) -> Floats:
     """kappa of (..., 4) tables, in whole numbers up to the division (Cohen, 1960)."""
     t00, t01, t10, t11 = np.moveaxis(table, -1, 0)
     n = table.sum(axis=-1)

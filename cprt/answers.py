@@ -73,7 +73,7 @@ def parse(text: str, taxonomy: Taxonomy | None = None) -> Answer:
     """Read an answer. Any string gives an Answer, in time linear in its length."""
     taxonomy = taxonomy or Taxonomy.default()
     unparsed = Answer("unparsed")
-    shown = _without_thinking(text)
+    shown = without_thinking(text)
     if shown is None:
         return unparsed
     try:
@@ -105,7 +105,7 @@ def parse(text: str, taxonomy: Taxonomy | None = None) -> Answer:
 _THINKING = re.compile(r"<(/?)(?:think|thinking|thought|reasoning)>|\[(/?)think\]|◁(/?)think▷", re.IGNORECASE)
 
 
-def _without_thinking(text: str) -> str | None:
+def without_thinking(text: str) -> str | None:
     """The text outside thinking blocks, None when one is still open (the answer never came).
 
     Some chat templates open the block in the prompt, so a closing tag alone ends one that began before the text.

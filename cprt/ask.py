@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
+from PIL import Image
 from tqdm import tqdm
 
 from cprt.endpoint import Endpoint
 from cprt.errors import InputError
 from cprt.images import load_image
-from cprt.local import Generation, LocalModel
-from cprt.prompts import arrange, digest
+from cprt.local import LocalModel
+from cprt.prompts import digest
 from cprt.questions import ModelSpec, Question, Reply
 from cprt.store import AnswerStore, Keeper
 
@@ -64,19 +65,40 @@ class Model:
 
 
 def _batches(questions: Mapping[str, Question], size: int) -> Iterator[list[tuple[str, Question]]]:
-    """Questions that differ only in their photo together, others with those of as many images; the longest first."""
+    """Questions that differ only in their photo together, others with those of as many images; the largest first.
 
-    def kind(item: tuple[str, Question]) -> str:
-        question = item[1]
-        return digest(question.messages) if len(question.images) == 1 else str(len(question.images))
+    All prompts about the same photos follow one another, so that a model encodes these photos once.
+    """
+    areas = {path: _pixels(path) for question in questions.values() for path in question.images}
 
     def length(item: tuple[str, Question]) -> int:
-        return sum(path.stat().st_size for path in item[1].images) or len(str(item[1].messages))
+        return sum(areas[path] for path in item[1].images) or len(str(item[1].messages))
 
-    ordered = sorted(questions.items(), key=lambda item: (kind(item), -length(item), item[0]))
-    for _, group in itertools.groupby(ordered, key=kind):
-        while batch := list(itertools.islice(group, size)):
-            yield batch
+    ordered = sorted(questions.items(), key=lambda item: (-length(item), item[1].images, item[0]))
+    groups: dict[tuple[int, str | None], list[tuple[str, Question]]] = {}
+    for item in ordered:
+        groups.setdefault((len(item[1].images), item[1].lead_in), []).append(item)
+    for (count, _), group in groups.items():
+        if count != 1:
+            for start in range(0, len(group), size):
+                yield group[start : start + size]
+            continue
+        photos = list(dict.fromkeys(question.images for _, question in group))
+        chunk_of = {images: number // size for number, images in enumerate(photos)}
+        batches: dict[tuple[int, str], list[tuple[str, Question]]] = {}
+        for key, question in group:
+            place = chunk_of[question.images], digest(question.messages)
+            batches.setdefault(place, []).append((key, question))
+        yield from (batches[place] for place in sorted(batches))
+
+
+def _pixels(path: Path) -> int:
+    """How large a photo is, from its header; 0 where there is none to read."""
+    try:
+        with Image.open(path) as image:
+            return image.width * image.height
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError, Image.DecompressionBombWarning):
+        return 0
 
 
 def answer_batch(model: LocalModel, batch: list[tuple[str, Question]], max_new_tokens: int) -> list[tuple[str, Reply]]:
@@ -89,31 +111,13 @@ def answer_batch(model: LocalModel, batch: list[tuple[str, Question]], max_new_t
         except InputError as error:
             replies.append((key, Reply(error=str(error))))
     if readable:
-        first = readable[0][1]
-        if all(len(images) == 1 and question.messages == first.messages for _, question, images in readable):
-            photos = [images[0] for _, _, images in readable]
-            generations = model.generate(photos, first.messages, max_new_tokens)  # computes the shared text once
-        else:
-            generations = _generate(model, [(question, images) for _, question, images in readable], max_new_tokens)
+        rows = [(question.messages, images) for _, question, images in readable]
+        made = {"batch": len(rows), "dtype": model.dtype, "device": model.device.split(":")[0],
+                "image_size": {name: side for name, side in dict(model.size).items() if side is not None}}  # fmt: skip
+        if model.revision:
+            made["revision"] = model.revision
+        generations = model.generate(rows, max_new_tokens, readable[0][1].lead_in)
         for (key, _, _), generation in zip(readable, generations, strict=True):
-            replies.append((key, Reply(generation.text, generation.complete)))
+            reply = Reply(generation.text, generation.complete, distribution=generation.distribution, made=made)
+            replies.append((key, reply))
     return replies
-
-
-def _generate(model: LocalModel, rows: list[tuple[Question, list[Any]]], max_new_tokens: int) -> list[Generation]:
-    """As ``LocalModel.generate``, for questions that share nothing, with any number of images, none included."""
-    import torch
-
-    processor = model.processor
-    texts = [processor.apply_chat_template(arrange(question.messages, model.model_type), add_generation_prompt=True)
-             for question, _ in rows]  # fmt: skip
-    images = [images for _, images in rows] if any(images for _, images in rows) else None
-    inputs = processor(text=texts, images=images, padding=True, add_special_tokens=False, return_tensors="pt")
-    inputs = inputs.to(model.device, dtype=model.model.dtype)
-    with torch.inference_mode():
-        output = model.model.generate(**inputs, max_new_tokens=max_new_tokens, do_sample=False)
-    answers = output[:, inputs["input_ids"].shape[1] :].tolist()
-    ends = model.model.generation_config.eos_token_id
-    ends = set(ends if isinstance(ends, list) else [ends])
-    decoded = processor.batch_decode(answers, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-    return [Generation(text, not ends.isdisjoint(ids)) for text, ids in zip(decoded, answers, strict=True)]

@@ -19,14 +19,17 @@ COMMANDS = (
     ("labels", "data_prep.labels", "read CPRT labels, recompute level and score, write labels.jsonl"),
     ("pairs", "data_prep.pairs", "turn labels into instruction-response pairs for fine-tuning"),
     ("boundaries", "data_prep.boundaries", "learn score bands from labels and compare them with the published ones"),
+    ("publish", "train.publish", "put a trained adapter on the Hugging Face Hub: checked, private, with a card"),
     ("eval", "eval.run", "ask a model about every photo, write predictions and metrics"),
-    (
-        "mi-standard",
-        "eval.model_inversion.standard",
-        "what a classifier says of reconstructions, with FID and PRDC",
-    ),
     ("metrics", "eval.metrics", "compare a predictions file with a labels file"),
+    ("compare", "eval.compare", "several runs or checkpoints side by side, and which differences are beyond noise"),
     ("agreement", "eval.agreement", "how far people and models agree on attributes, beside the paper's Table 2"),
+    ("counterfactual", "eval.counterfactual", "ask as if all faces were anonymised, and compare (paper 5.4.1)"),
+    ("score", "eval.score", "level, score, attributes and advice for photos of your own"),
+    ("mi", "eval.model_inversion.judge", "ask judges whether reconstructions show the private class that they claim"),
+    ("mi-standard", "eval.model_inversion.standard", "what a classifier says of reconstructions, with FID and PRDC"),
+    ("mi-metrics", "eval.model_inversion.metrics", "a judge beside an evaluation model on the same reconstructions"),
+    ("mi-compare", "eval.model_inversion.compare", "all model-inversion set-ups and judges in a table, chart and page"),
 )
 
 
@@ -43,7 +46,7 @@ def _top_level(name: str) -> None:
     if name in ("-h", "--help"):
         print("usage: cprt COMMAND [--config YAML] [--option VALUE ...]\n\ncommands, in pipeline order:")
         for command, _, summary in COMMANDS:
-            print(f"  {command:<11} {summary}")
+            print(f"  {command:<14} {summary}")
         print("\nTraining stands between pairs and eval: accelerate launch train/sft.py --config configs/sft/NAME.yaml")
         print("`cprt COMMAND --help` lists the options of a command.")
     elif name == "--version":

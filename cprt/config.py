@@ -33,6 +33,7 @@ def parse(
 ) -> tuple[Any, ...]:
     """Instances of ``dataclass_types`` from ``argv`` and the YAML named by its ``--config``; options win over the YAML.
 
+    A list field with ``metadata={"positional": True}`` is given as bare words, all in one place of the command line.
     Raises InputError for anything that cannot be used. A ``__post_init__`` raises ValueError for cross-field rules.
     """
     from trl import TrlParser  # half a second: only when a command really runs
@@ -40,6 +41,11 @@ def parse(
     class Parser(TrlParser):
         def error(self, message: str) -> NoReturn:  # argparse would print the whole usage first
             raise InputError(f"{message} (see --help)")
+
+        def add_argument(self, *names: str, positional: bool = False, **options: Any) -> argparse.Action:
+            if positional:
+                names, options = (names[0].removeprefix("--"),), {**options, "nargs": "*"}
+            return super().add_argument(*names, **options)
 
     kinds: list[Any] = [dataclass_types] if isinstance(dataclass_types, type) else list(dataclass_types)
     argv = list(sys.argv[1:] if argv is None else argv)
@@ -60,7 +66,7 @@ def parse(
         )
     except InputError:
         raise
-    except (ValueError, TypeError) as error:  # a __post_init__ that refuses the combination
+    except (ValueError, TypeError, ImportError) as error:  # a __post_init__ that refuses, or lacks a package
         where = f"{config}: " if config else ""
         raise InputError(where + " ".join(str(error).split())) from error
     if unknown:
@@ -145,7 +151,7 @@ def _check(values: dict[str, tuple[Any, int]], kinds: Sequence[type], path: str)
         hint, choices = options[key]
         if not fits(value, hint):
             raise InputError.at(path, f"{value!r} is not {_describe(hint)}", line=line, field=key)
-        if choices and value not in choices:
+        if choices and any(item not in choices for item in (value if isinstance(value, list) else [value])):
             raise InputError.at(path, f"{value!r} is not one of {', '.join(map(str, choices))}", line=line, field=key)
 
 

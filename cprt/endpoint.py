@@ -6,6 +6,7 @@ import asyncio
 import base64
 import io
 import ipaddress
+import itertools
 import json
 import logging
 import os
@@ -19,13 +20,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from cprt.errors import InputError
-from cprt.images import load_image
+from cprt.images import load_image, read_bare_jpeg
 from cprt.pace import LONGEST_WAIT, RATE_LIMIT_RETRIES, Pace, Stopped, delay, is_retried, retry_after
 from cprt.questions import ModelSpec, Question, Reply
 
 # Options that some endpoints refuse by name; a question is then asked again without. OpenAI's newer models know no
 # max_tokens, take only their own temperature, and give no logprobs while they reason.
 _YIELDING = ("max_tokens", "temperature", "logprobs")
+_CALLS_A_POOL = 8
 _REFUSALS = ("content_filter", "content_policy_violation", "ResponsibleAIPolicyViolation")
 
 
@@ -68,24 +70,34 @@ class Endpoint:
         self._secret = re.compile("|".join(map(re.escape, secrets)) + r"|[A-Za-z0-9+/=_-]{60,}|data:image\S+")
 
     async def __aenter__(self) -> Endpoint:
+        import httpx2  # what the library itself stands on
         import openai
 
+        certificates = httpx2.create_ssl_context(trust_env=self.is_remote)  # slow to load: once for all
         for name in ("openai", "httpx", "httpx2", "httpcore", "httpcore2"):  # they can log addresses and requests
             logging.getLogger(name).setLevel(logging.WARNING)
-        self._client = openai.AsyncOpenAI(
-            api_key=self._key,
-            base_url=self.spec.base_url,
-            max_retries=0,
-            timeout=self.spec.timeout,
-            # A redirect or a proxy would carry images on from an endpoint that is on this machine.
-            http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False, trust_env=self.is_remote),
-        )
+        # For every call the library looks through all connections of its pool, so that many calls share few pools.
+        self._clients = [
+            openai.AsyncOpenAI(
+                api_key=self._key,
+                base_url=self.spec.base_url,
+                max_retries=0,
+                timeout=self.spec.timeout,
+                # A redirect or a proxy would carry images on from an endpoint that is on this machine.
+                http_client=openai.DefaultAsyncHttpxClient(
+                    follow_redirects=False, trust_env=self.is_remote, verify=certificates
+                ),
+            )
+            for _ in range(-(-self.spec.concurrency // _CALLS_A_POOL))
+        ]
+        self._turns = itertools.cycle(self._clients)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._client.close()
+        for client in self._clients:
+            await client.close()
 
     async def ask_all(self, questions: Iterable[tuple[str, Question]], keep: Callable[[str, Reply], None]) -> None:
         """Hand the reply of every (key, question) to ``keep`` as it comes; at most ``concurrency`` are in flight.
@@ -188,7 +200,7 @@ class Endpoint:
                 # Not chat.completions.create: a fifth of its time goes into copying the messages by their types, and
                 # it reads a response more kindly than we want.
                 body = {"messages": messages, **options, **self.spec.extra}
-                return read_response(await self._client.post("/chat/completions", body=body, cast_to=bytes))
+                return read_response(await next(self._turns).post("/chat/completions", body=body, cast_to=bytes))
         except openai.APIStatusError as error:
             return self._read_failure(error)
         except (TimeoutError, openai.APITimeoutError):
@@ -250,8 +262,13 @@ def read_response(content: bytes) -> Reply:
 def data_url(path: Path, max_pixels: int | None, image_format: str) -> str:
     """A photo as a base64 data URL: upright, in RGB, shrunk to ``max_pixels``, and encoded anew from its pixels.
 
-    Nothing but pixels goes along: no EXIF, position, comment or colour profile. Raises InputError.
+    Nothing but pixels goes along: no EXIF, position, comment or colour profile. A JPEG that holds nothing else and is
+    small enough goes as it is. Raises InputError.
     """
+    if image_format == "jpeg":
+        content = read_bare_jpeg(path, max_pixels)
+        if content is not None:
+            return f"data:image/jpeg;base64,{base64.b64encode(content).decode()}"
     image = load_image(path, max_pixels)
     buffer = io.BytesIO()
     if image_format == "png":

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+import re
+import struct
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -35,7 +37,12 @@ _TURNS = {
 # A JPEG is decoded at a half, a quarter or an eighth of its size where at least this times the wanted width and height
 # is left for the last, careful step.
 _DRAFT_MARGIN = 1.5
-_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+# Pillow goes by content, not by name, and would hand a file that says it is PostScript to Ghostscript.
+_FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "BMP", "DIB", "GIF", "TIFF", "JPEG2000", "PPM", "AVIF", "HEIF")
+# The start of a JPEG without a thumbnail, without a density, and any marker in a scan but stuffing and restarts.
+_PLAIN_JFIF = b"\xff\xd8\xff\xe0\x00\x10JFIF\x00\x01\x01\x00\x00\x01\x00\x01\x00\x00"
+_MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7]")
+SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 
 
 def image_root(folder: str | Path) -> Path:
@@ -71,7 +78,7 @@ class ImageIndex:
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             for file in sorted(name for name in files if not name.startswith(".")):
                 path = (Path(directory) / file).relative_to(self.root).as_posix()
-                if file.lower().endswith(_SUFFIXES):
+                if file.lower().endswith(SUFFIXES):
                     self.paths.append(path)
                     self._by_stem.setdefault(Path(file).stem, []).append(path)
                 else:
@@ -87,7 +94,7 @@ class ImageIndex:
         """
         if not is_safe_path(id):
             raise ValueError(f"{id!r} is not a file name inside the image folder")
-        wanted = id[: -len(Path(id).suffix)] if id.lower().endswith(_SUFFIXES) else id
+        wanted = id[: -len(Path(id).suffix)] if id.lower().endswith(SUFFIXES) else id
         found = self._by_stem.get(Path(wanted).name, [])
         if len(found) > 1:  # the folder in the id decides
             exact = [path for path in found if f"/{path}".removesuffix(Path(path).suffix).endswith(f"/{wanted}")]
@@ -118,6 +125,33 @@ def load_image(path: str | Path, max_pixels: int | None = None) -> Image.Image:
         return _upright(image, _to_rgb(image))
 
 
+def read_bare_jpeg(path: str | Path, max_pixels: int | None = None) -> bytes | None:
+    """The file of an RGB JPEG of at most ``max_pixels`` that is whole and holds nothing but its pixels, else None.
+
+    Baseline, with the plainest JFIF header as Pillow writes it: no EXIF data, thumbnail, comment or profile, nothing
+    between its scan's data or after its end. Such a file may go as it is where another would be encoded anew.
+    """
+    try:
+        content = Path(path).read_bytes()
+    except OSError:
+        return None
+    if not content.startswith(_PLAIN_JFIF):
+        return None
+    place, size = len(_PLAIN_JFIF), None
+    while content[place : place + 2] in (b"\xff\xdb", b"\xff\xc0", b"\xff\xc4", b"\xff\xdd", b"\xff\xda"):
+        marker, length = content[place + 1], int.from_bytes(content[place + 2 : place + 4])
+        if marker == 0xC0:  # SOF0: bits, height, width, components
+            bits, height, width, components = struct.unpack_from(">BHHB", content.ljust(place + 10, b"\0"), place + 4)
+            size = width * height if (bits, components) == (8, 3) else None
+        place += 2 + length
+        if marker == 0xDA:
+            end = _MARKER.search(content, place)
+            whole = end is not None and end[0] == b"\xff\xd9" and end.end() == len(content)
+            fits = size is not None and size <= (max_pixels or min(size, Image.MAX_IMAGE_PIXELS or size))
+            return content if whole and fits and size else None
+    return None
+
+
 def fit(size: tuple[int, int], max_pixels: int) -> tuple[int, int]:
     """Width and height reduced to at most ``max_pixels`` in all, at the same aspect ratio; never enlarged."""
     width, height = size
@@ -137,22 +171,28 @@ def check_images(root: Path, paths: Sequence[str], decode: bool = True) -> None:
 
     Raises InputError that names the first unreadable image and counts the others.
     """
+    faults = [*find_faults([root / path for path in paths], decode).values()]
+    if faults:
+        raise InputError(str(faults[0]) + (f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""))
 
-    def fault(path: str) -> InputError | None:
+
+def find_faults(paths: Sequence[Path], decode: bool = True) -> dict[Path, InputError]:
+    """Those of ``paths`` that cannot be opened as images, with the reason; ``decode`` as in ``check_images``."""
+
+    def fault(path: Path) -> InputError | None:
         try:
             if decode:
-                load_image(root / path)
+                load_image(path)
             else:
-                with _open(root / path):
+                with _open(path):
                     pass
         except InputError as error:
             return error
         return None
 
     with ThreadPoolExecutor() as pool:  # decoding releases the interpreter lock
-        faults = [*filter(None, tqdm(pool.map(fault, paths), total=len(paths), desc="checking images", leave=False))]
-    if faults:
-        raise InputError(str(faults[0]) + (f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""))
+        faults = tqdm(pool.map(fault, paths), total=len(paths), desc="checking images", leave=False)
+        return {path: error for path, error in zip(paths, faults, strict=True) if error is not None}
 
 
 @contextmanager
@@ -160,11 +200,15 @@ def _open(path: str | Path) -> Iterator[Image.Image]:
     """An opened image; whatever goes wrong inside becomes an InputError."""
     try:
         with Image.open(path) as image:
+            if image.format not in _FORMATS:
+                raise InputError.at(path, f"is no photo format ({image.format})")
             yield image
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise InputError.at(path, "has too many pixels to be unpacked safely") from error
     except FileNotFoundError as error:
         raise InputError.at(path, "no such image") from error
+    except InputError:
+        raise
     except (OSError, SyntaxError, ValueError, EOFError) as error:  # what Pillow's decoders raise
         if isinstance(error, UnidentifiedImageError):
             raise InputError.at(path, "is not an image") from error

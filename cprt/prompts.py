@@ -52,6 +52,13 @@ it as absent. Attributes of a more severe level weigh more than those of less se
 a photo more severe.
 """
 
+# The counterfactual of the paper's 5.4.1.
+_FACES_ANONYMISED = """\
+Assume that every face in the photo has been perfectly anonymised: nobody can be recognised or told apart by a face. \
+Leave faces out of your judgement of who somebody is. Everything else in the photo stays as you see it, and you judge \
+it as before.
+"""
+
 # The format stands in the policy, where it is computed once for all photos; the question stays short.
 _FORMATS = {
     "score": """\
@@ -77,6 +84,7 @@ class Prompt:
     target: str
     policy: str
     question: str
+    faces_anonymised: bool = False
 
     def messages(self) -> Messages:
         """One user message whose content is policy, image, question; ``arrange`` fits it to a model family."""
@@ -87,9 +95,10 @@ class Prompt:
         ]
         return [{"role": "user", "content": content}]
 
-    def identity(self) -> dict[str, str]:
+    def identity(self) -> dict[str, Any]:
         """What names this prompt in a run record."""
-        return {"name": self.name, "target": self.target, "sha256": self.digest}
+        counterfactual = {"faces_anonymised": True} if self.faces_anonymised else {}
+        return {"name": self.name, "target": self.target, "sha256": self.digest, **counterfactual}
 
     @property
     def digest(self) -> str:
@@ -97,9 +106,12 @@ class Prompt:
         return digest(self.messages())
 
 
-def build(name: str, target: str = "score", taxonomy: Taxonomy | None = None) -> Prompt:
+def build(
+    name: str, target: str = "score", taxonomy: Taxonomy | None = None, *, faces_anonymised: bool = False
+) -> Prompt:
     """The prompt ``name`` (zero_shot, intuition, taxonomy) that asks for ``target`` (score, attributes).
 
+    With ``faces_anonymised`` the model is to assume that no face can be recognised (paper 5.4.1).
     Raises InputError for another name, and for ``attributes`` without the taxonomy, whose keys the answer needs.
     """
     if name not in PROMPTS:
@@ -113,8 +125,10 @@ def build(name: str, target: str = "score", taxonomy: Taxonomy | None = None) ->
         parts.append(_INTUITION)
     if name == "taxonomy":
         parts += [_GUIDED, *_levels(taxonomy or Taxonomy.default())]
+    if faces_anonymised:
+        parts.append(_FACES_ANONYMISED)
     parts.append(_FORMATS[target])
-    return Prompt(name, target, "\n".join(parts) + "\n", _QUESTIONS[target])
+    return Prompt(name, target, "\n".join(parts) + "\n", _QUESTIONS[target], faces_anonymised)
 
 
 def arrange(messages: Messages, model_type: str) -> Messages:

@@ -28,7 +28,12 @@ def run_path(output: str | Path) -> Path:
 
 
 def write_run(output: str | Path, config: Any, inputs: Mapping[str, str | Path] | None = None, **facts: Any) -> None:
-    """Record what made ``output``.
+    """Write the record of what made ``output`` beside it; arguments as of ``run_record``."""
+    write_json(run_path(output), run_record(config, inputs, **facts))
+
+
+def run_record(config: Any, inputs: Mapping[str, str | Path] | None = None, **facts: Any) -> dict[str, Any]:
+    """What makes a result, ready for JSON.
 
     Args:
         config: the resolved options, a dataclass or a mapping.
@@ -36,20 +41,17 @@ def write_run(output: str | Path, config: Any, inputs: Mapping[str, str | Path] 
         facts: whatever else a reader needs (seed, base model, prompt digest, counts), JSON-ready.
     """
     resolved = dict(config) if isinstance(config, Mapping) else dataclasses.asdict(config)
-    write_json(
-        run_path(output),
-        {
-            "command": _command(),
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "config": resolved,
-            "inputs": {name: {"path": str(path), "sha256": file_digest(path)} for name, path in (inputs or {}).items()},
-            "cprt": __version__,
-            "git": _git_commit(),
-            "python": ".".join(map(str, sys.version_info[:3])),
-            "packages": {name: _version(name) for name in _PACKAGES},
-            **facts,
-        },
-    )
+    return {
+        "command": _command(),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "config": resolved,
+        "inputs": {name: {"path": str(path), "sha256": file_digest(path)} for name, path in (inputs or {}).items()},
+        "cprt": __version__,
+        "git": _git_commit(),
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "packages": {name: _version(name) for name in _PACKAGES},
+        **facts,
+    }
 
 
 def file_digest(path: str | Path) -> str:
@@ -71,12 +73,12 @@ def model_digest(folder: str | Path) -> str:
 
 
 def _command() -> list[str]:
-    """The command line, without where it is installed and without the value of anything called a token or key."""
+    """The command line, without where it is installed and without the value of anything called a token, key or url."""
     words = [Path(sys.argv[0]).name]
     hide_next = False
     for word in sys.argv[1:]:
         name, _, value = word.partition("=")
-        secret = name.startswith("--") and name.endswith(("token", "key"))
+        secret = name.startswith("--") and name.endswith(("token", "key", "url"))
         words.append("***" if hide_next else f"{name}=***" if secret and value else word)
         hide_next = secret and not value
     return words

@@ -10,7 +10,7 @@ import re
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -23,12 +23,23 @@ from cprt.provenance import file_digest, model_digest
 from cprt.store import answer_key
 
 
+@cache
+def _image_digest(path: Path, modified: int) -> str:
+    """SHA-256 of a photo's bytes, computed once for all models and prompts."""
+    return file_digest(path)
+
+
 @dataclass(frozen=True)
 class Question:
-    """One call: ``messages`` whose ``{"type": "image"}`` parts stand where ``images`` go, in order."""
+    """One call: ``messages`` whose ``{"type": "image"}`` parts stand where ``images`` go, in order.
+
+    ``lead_in``: a local model is to say as well how probable each score is after this text; an empty one stands for its
+    own answer up to the score (see ``LocalModel.generate``). An endpoint is asked for ``top_logprobs`` instead.
+    """
 
     messages: Messages
     images: tuple[Path, ...] = ()
+    lead_in: str | None = None
 
 
 @dataclass(frozen=True)
@@ -42,6 +53,9 @@ class Reply:
         usage: tokens, as the endpoint counts them.
         logprobs: one entry a token as the endpoint gives them, when they were asked for.
         dropped: options that the endpoint refused and this reply was made without ("temperature", "logprobs").
+        distribution: of a local model, score string -> probability, when a question's ``lead_in`` asks for it.
+        made: how a local model ran: photos in the batch, precision, kind of device, revision, image size. The shape of
+            a batch alone can flip a near-tied token in bfloat16.
     """
 
     text: str | None = None
@@ -51,6 +65,8 @@ class Reply:
     usage: dict[str, int] | None = None
     logprobs: list[dict[str, Any]] | None = None
     dropped: tuple[str, ...] = ()
+    distribution: dict[str, float] | None = None
+    made: dict[str, Any] | None = None
     error: str | None = None
 
     def row(self) -> dict[str, Any]:
@@ -58,7 +74,8 @@ class Reply:
         if self.error is not None:
             return {"error": self.error}
         row = {"text": self.text, "complete": self.complete, "refused": self.refused or None, "finish": self.finish,
-               "usage": self.usage, "logprobs": self.logprobs, "dropped": list(self.dropped) or None}  # fmt: skip
+               "usage": self.usage, "logprobs": self.logprobs, "dropped": list(self.dropped) or None,
+               "distribution": self.distribution, "made": self.made}  # fmt: skip
         return {name: value for name, value in row.items() if value is not None}
 
     @staticmethod
@@ -81,7 +98,8 @@ class ModelSpec:
         adapter: LoRA folder, for a local model.
         temperature: 0 is greedy; null leaves it to the endpoint. A local model is always greedy.
         top_logprobs: how many alternatives a token to ask for.
-        max_pixels: larger photos are shrunk to this many pixels before they are sent.
+        max_pixels: larger photos are shrunk to this many pixels before they are sent. An adapter brings the cap that it
+            was trained with, unless the row says another.
         image_format: jpeg (quality 95, chroma in full) or png (exact, several times larger).
         extra: further fields of the request, such as {reasoning_effort: low}.
         concurrency: questions in flight.
@@ -127,7 +145,8 @@ class ModelSpec:
                 raise InputError.at(where, "has the wrong type" if hidden else f"{value!r} does not fit", field=field)
         # YAML 1.1 reads 1e-1 as a text
         numbers = {field: float(row[field]) for field in ("temperature", "timeout") if row.get(field) is not None}
-        spec = ModelSpec(**{**row, **numbers})
+        cap = {"max_pixels": None} if row.get("adapter") and "max_pixels" not in row else {}
+        spec = ModelSpec(**{**row, **numbers, **cap})
         spec._check(where)
         return spec
 
@@ -182,8 +201,9 @@ class ModelSpec:
 
     def key(self, question: Question) -> str:
         """Under which the answer to ``question`` is kept."""
-        images = [file_digest(image) for image in question.images]
-        return answer_key(images=images, prompt=digest(question.messages), **self.identity)
+        images = [_image_digest(image, image.stat().st_mtime_ns) for image in question.images]
+        scores = {} if question.lead_in is None else {"lead_in": question.lead_in}
+        return answer_key(images=images, prompt=digest(question.messages), **scores, **self.identity)
 
     def record(self) -> dict[str, Any]:
         """For a run record: everything but where the endpoint is, which may name somebody's machine."""

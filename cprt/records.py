@@ -271,13 +271,18 @@ def write_json(path: str | Path, content: Any) -> None:
 
 
 def write_text(path: str | Path, text: str) -> None:
+    """Write a text in UTF-8, or nothing."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: str | Path, content: bytes) -> None:
     """Write to a file beside ``path``, then move it there: complete and on disk, or not there at all."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        with open(partial, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        with open(partial, "wb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)

@@ -1,14 +1,24 @@
-"""``cprt metrics``: predictions against labels, from files alone, whatever made them -> metrics.json."""
+"""``cprt metrics``: predictions against labels, from files alone, whatever made them -> metrics.json.
+
+The figures at the top are of the stated score, ``score``. Other ways to a score are never mixed with it: ``decodings``
+holds the same figures for ``expected_score``, ``median_score`` and ``composed_score``, each with its own coverage;
+``calibrated`` for all of these after calibration on hold-out predictions; ``attributes`` says how well attributes are
+seen; ``against`` tests the difference to other predictions for the same labels.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
+from cprt.attribute_metrics import evaluate_attributes
+from cprt.calibration import CALIBRATIONS
 from cprt.config import parse, run
 from cprt.errors import InputError
-from cprt.metrics import evaluate
+from cprt.metrics import evaluate, paired_difference
 from cprt.provenance import write_run
 from cprt.records import Label, Prediction, read_labels, read_predictions, write_json
 from cprt.taxonomy import Taxonomy
@@ -24,6 +34,9 @@ HEADS = {
     "intra_level_accuracy": "Intra-Acc",
     "coverage": "Coverage",
 }
+# Name in metrics.json -> column of predictions.jsonl.
+DECODINGS = {"expected": "expected_score", "median": "median_score", "composed": "composed_score"}
+STATED = "stated"
 
 
 @dataclass
@@ -31,7 +44,22 @@ class MetricsArguments:
     predictions: str = field(metadata={"help": "predictions.jsonl"})
     labels: str = field(metadata={"help": "labels.jsonl with the truth"})
     out: str = field(metadata={"help": "metrics.json to write"})
+    against: str | None = field(
+        default=None, metadata={"help": "predictions.jsonl of another judge: a paired test of the difference"}
+    )
+    calibrate: str | None = field(
+        default=None, metadata={"help": "the judge's predictions for hold-out photos, to calibrate its scores on"}
+    )
+    calibrate_labels: str | None = field(default=None, metadata={"help": "labels.jsonl of these hold-out photos"})
+    resamples: int = field(default=1000, metadata={"help": "bootstrap resamples; 0: no intervals"})
+    seed: int = field(default=0, metadata={"help": "of the resamples and of the sampled pairs"})
     taxonomy: str | None = field(default=None, metadata={"help": "YAML that extends the published taxonomy"})
+
+    def __post_init__(self) -> None:
+        if (self.calibrate is None) != (self.calibrate_labels is None):
+            raise ValueError("calibrate and calibrate_labels go together")
+        if self.resamples < 0:
+            raise ValueError(f"resamples must not be negative, not {self.resamples}")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -39,20 +67,128 @@ def main(argv: Sequence[str] | None = None) -> None:
     (args,) = parse(MetricsArguments, argv, prog="cprt metrics", description=__doc__)
     taxonomy = Taxonomy.load(args.taxonomy)
     labels, predictions = read_labels(args.labels, taxonomy), read_predictions(args.predictions)
-    metrics = measure(labels, predictions, taxonomy, file=args.predictions)
+    drawn = {"resamples": args.resamples, "seed": args.seed}
+    metrics = measure(labels, predictions, taxonomy, file=args.predictions, **drawn)
+    inputs = {"predictions": args.predictions, "labels": args.labels}
+    if args.calibrate is not None:
+        inputs |= {"calibrate": args.calibrate, "calibrate_labels": args.calibrate_labels}
+        held_out = read_labels(args.calibrate_labels, taxonomy)
+        shared = {label.id for label in labels} & {label.id for label in held_out}
+        if shared:
+            raise InputError.at(args.calibrate_labels, f"{min(shared)!r} is measured as well: calibration needs others")
+        answers = read_predictions(args.calibrate)
+        metrics["calibrated"] = calibrated(labels, predictions, held_out, answers, taxonomy, args.calibrate, **drawn)
+    if args.against is not None:
+        inputs["against"] = args.against
+        other = read_predictions(args.against)
+        metrics["against"] = against(labels, predictions, other, taxonomy, file=args.against, **drawn)
     write_json(args.out, metrics)
-    write_run(args.out, args, {"predictions": args.predictions, "labels": args.labels}, taxonomy=taxonomy.digest)
+    write_run(args.out, args, inputs, taxonomy=taxonomy.digest)
     print(f"{args.out}: {summary_line(metrics)}")
+    for name, test in (metrics.get("against") or {}).get("figures", {}).items():
+        if name in HEADS and test["difference"] is not None:
+            print(f"  {HEADS[name]} {test['difference']:+.3f} against {args.against}, p {show(test['p'])}")
 
 
 def measure(
-    labels: Sequence[Label], predictions: Sequence[Prediction], taxonomy: Taxonomy, file: str
+    labels: Sequence[Label],
+    predictions: Sequence[Prediction],
+    taxonomy: Taxonomy,
+    file: str,
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
 ) -> dict[str, Any]:
     """Metrics of prediction rows against label rows, ready for JSON. Raises InputError that names ``file``."""
+    drawn = {"resamples": resamples, "seed": seed}
+    metrics = _measure(labels, predictions, {row.id: row.score for row in predictions}, taxonomy, file, **drawn)
+    metrics["decodings"] = {}
+    for name, column in DECODINGS.items():
+        scores = {row.id: getattr(row, column) for row in predictions}
+        if any(score is not None for score in scores.values()):
+            metrics["decodings"][name] = _measure(labels, predictions, scores, taxonomy, file, **drawn)
+    masses = [row.label_mass for row in predictions if row.label_mass is not None]
+    if masses:  # how much of the probability is on scores at all
+        metrics["label_mass"] = {"n": len(masses), "mean": float(np.mean(masses)), "least": min(masses)}
+    truth = {label.id: label.present(taxonomy) for label in labels if label.labels is not None}
+    named = {row.id: row.attributes for row in predictions if row.attributes is not None}
+    unknown = next((key for keys in named.values() for key in keys if key not in taxonomy.keys), None)
+    if unknown is not None:
+        raise InputError.at(file, f"{unknown!r} is not in the taxonomy", field="attributes")
+    if truth and named:
+        metrics["attributes"] = evaluate_attributes(truth, named, taxonomy, **drawn)
+    return metrics
+
+
+def calibrated(
+    labels: Sequence[Label],
+    predictions: Sequence[Prediction],
+    held_out: Sequence[Label],
+    answers: Sequence[Prediction],
+    taxonomy: Taxonomy,
+    file: str,
+    **drawn: int,
+) -> dict[str, Any]:
+    """Way to a score -> calibration -> figures, learnt from ``answers`` to the ``held_out`` labels alone."""
+    truth = {label.id: label.score for label in held_out}
+    unknown = next((row.id for row in answers if row.id not in truth), None)
+    if unknown is not None:
+        raise InputError.at(file, f"prediction id {unknown!r} has no label")
+    found: dict[str, Any] = {}
+    for name, column in {STATED: "score", **DECODINGS}.items():
+        known = [(getattr(row, column), truth[row.id]) for row in answers if getattr(row, column) is not None]
+        scores = {row.id: getattr(row, column) for row in predictions if getattr(row, column) is not None}
+        if not known or not scores:
+            continue
+        found[name] = {}
+        for kind, fit in CALIBRATIONS.items():
+            calibration = fit(*zip(*known, strict=True))
+            mapped = dict(zip(scores, calibration(list(scores.values())).tolist(), strict=True))
+            figures = _measure(labels, predictions, mapped, taxonomy, file, **drawn)
+            found[name][kind] = {**figures, "fitted": {"n": len(known), **calibration.record()}}
+    return found
+
+
+def against(
+    labels: Sequence[Label],
+    predictions: Sequence[Prediction],
+    other: Sequence[Prediction],
+    taxonomy: Taxonomy,
+    file: str,
+    **drawn: int,
+) -> dict[str, Any]:
+    """The difference of the stated scores' figures to another judge's, on the photos that both have scored."""
+    by_id = {label.id: label for label in labels}
+    unknown = next((row.id for row in other if row.id not in by_id), None)
+    if unknown is not None:
+        raise InputError.at(file, f"prediction id {unknown!r} has no label")
+    second = {row.id: row.score for row in other if row.score is not None}
+    pairs = [(by_id[row.id], row.score, second[row.id]) for row in predictions if row.score is not None
+             and row.id in second]  # fmt: skip
+    truth, mine, theirs, levels = (np.asarray(column, dtype=np.float64) for column in (
+        [label.score for label, _, _ in pairs], [score for _, score, _ in pairs], [score for _, _, score in pairs],
+        [label.level for label, _, _ in pairs]))  # fmt: skip
+    return {"n": len(pairs), "figures": paired_difference(truth, mine, theirs, levels, taxonomy, **drawn)}
+
+
+def _measure(
+    labels: Sequence[Label],
+    predictions: Sequence[Prediction],
+    scores: Mapping[str, float | None],
+    taxonomy: Taxonomy,
+    file: str,
+    **drawn: int,
+) -> dict[str, Any]:
+    """The figures of one way to a score. A row whose answer is fine but that has no such score counts as unparsed."""
+
+    def answer(row: Prediction) -> tuple[str, str, float | None]:
+        score = scores.get(row.id)
+        status = "ok" if score is not None else "unparsed" if row.status == "ok" else row.status
+        return row.id, status, score
+
     truth = [(label.id, label.level, label.score) for label in labels]
-    answers = [(prediction.id, prediction.status, prediction.score) for prediction in predictions]
     try:
-        return evaluate(truth, answers, taxonomy)
+        return evaluate(truth, map(answer, predictions), taxonomy, **drawn)
     except InputError as error:
         raise InputError.at(file, str(error)) from error
 

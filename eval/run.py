@@ -1,41 +1,80 @@
-"""``cprt eval``: ask a model about every labelled photo -> predictions.jsonl, metrics.json and run.json.
+"""``cprt eval``: ask judges about every labelled photo -> predictions.jsonl, metrics.json, run.json and report.html.
 
-Every answer is kept in ``OUT/answers.jsonl`` as it comes. A run that was killed goes on where it stopped when the same
-command is given again; a changed model, adapter, prompt or photo is asked anew.
+A judge is a model with a prompt. Several adapters or prompts, or the ``models`` of a YAML, are judged in one run: each
+has a folder of its own in ``OUT``, a single one writes to ``OUT`` itself. Every answer is kept in ``OUT/answers.jsonl``
+as it comes. A run that was killed goes on where it stopped when the same command is given again; a changed model,
+adapter, prompt or photo is asked anew.
+
+On several cards: ``accelerate launch --num_processes 4 -m eval.run ...``. Each process asks its part and keeps it in a
+file of its own; the last to finish writes the predictions. No process waits for another: after a fault, the same
+command, with any number of processes, goes on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
-from cprt.answers import parse as parse_answer
+from cprt.ask import Model
 from cprt.config import parse, run
 from cprt.errors import InputError
-from cprt.images import check_images, image_root, load_image
-from cprt.local import DTYPES, Generation, LocalModel, identity
-from cprt.prompts import PROMPTS, TARGETS, Prompt, build
-from cprt.provenance import file_digest, model_digest, write_run
-from cprt.records import Label, Prediction, read_json, read_labels, write_json, write_jsonl
-from cprt.store import AnswerStore, answer_key
+from cprt.images import check_images, image_root
+from cprt.local import DTYPES
+from cprt.pace import Stopped
+from cprt.prompts import PROMPTS, TARGETS
+from cprt.provenance import write_run
+from cprt.questions import Question
+from cprt.records import Label, Prediction, read_labels, write_json, write_jsonl
+from cprt.store import AnswerStore
 from cprt.taxonomy import Taxonomy
+from eval.judges import Judge, from_options, from_rows, photo_of
+from eval.kept import Kept, Shard
 from eval.metrics import measure, summary_line
+from eval.predictions import predict, quality
+from eval.report import write_report
+
+RETRY = ("refused", "unparsed")
+DECODINGS = ("greedy", "expected")
 
 
 @dataclass
 class EvalArguments:
-    model: str = field(metadata={"help": "checkpoint: a folder or a Hugging Face Hub name"})
     labels: str = field(metadata={"help": "labels.jsonl with the truth"})
     images: str = field(metadata={"help": "folder that holds images/, or images/ itself"})
     out: str = field(metadata={"help": "folder to write"})
-    adapter: str | None = field(default=None, metadata={"help": "folder of a LoRA adapter to put on the model"})
-    model_revision: str | None = field(default=None, metadata={"help": "commit, tag or branch of a Hub model"})
-    prompt: str = field(default="taxonomy", metadata={"help": "what the model is asked", "choices": list(PROMPTS)})
+    model: str | None = field(
+        default=None,
+        metadata={"help": "checkpoint (a folder or a Hugging Face Hub name), or an endpoint's name for it"},
+    )
+    adapter: list[str] = field(
+        default_factory=list, metadata={"help": "LoRA folders to put on the model, each judged on its own"}
+    )
+    models: list[dict[str, Any]] = field(
+        default_factory=list,
+        metadata={"help": "in place of model: a list of mappings, only in the YAML, see configs/eval/table6.yaml"},
+    )
+    only: list[str] = field(default_factory=list, metadata={"help": "names of the models to ask; none: all"})
+    prompt: list[str] = field(
+        default_factory=lambda: ["taxonomy"],
+        metadata={"help": "what the model is asked: one prompt or several", "choices": list(PROMPTS)},
+    )
     target: str = field(default="score", metadata={"help": "what it is to answer", "choices": list(TARGETS)})
+    decoding: str = field(
+        default="greedy",
+        metadata={"help": "expected: also mean and median over the probabilities of all scores", "choices": DECODINGS},
+    )
+    base_url: str | None = field(default=None, metadata={"help": "OpenAI-compatible endpoint that serves the model"})
+    api_key_env: str | None = field(default=None, metadata={"help": "environment variable with the endpoint's key"})
+    allow_remote: bool = field(default=False, metadata={"help": "photos may go to endpoints on other machines"})
+    retry: list[str] = field(
+        default_factory=list,
+        metadata={"help": f"ask again what ended so ({', '.join(RETRY)}); errors are always asked again"},
+    )
+    model_revision: str | None = field(default=None, metadata={"help": "commit, tag or branch of a Hub model"})
     batch_size: int = field(default=16, metadata={"help": "photos a forward pass; larger is faster and needs memory"})
     max_new_tokens: int = field(default=256, metadata={"help": "longest answer; a longer one is cut off and unparsed"})
     max_pixels: int | None = field(
@@ -44,6 +83,7 @@ class EvalArguments:
     )
     dtype: str = field(default="auto", metadata={"help": "precision of the weights", "choices": list(DTYPES)})
     limit: int | None = field(default=None, metadata={"help": "only the first so many labels"})
+    thumbnails: bool = field(default=False, metadata={"help": "small pictures of the listed photos in report.html"})
     taxonomy: str | None = field(default=None, metadata={"help": "YAML that extends the published taxonomy"})
 
     def __post_init__(self) -> None:
@@ -51,122 +91,150 @@ class EvalArguments:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, not {value}")
-        if self.target == "attributes" and self.prompt != "taxonomy":
+        for name, values, known in (("prompt", self.prompt, PROMPTS), ("retry", self.retry, RETRY)):
+            for value in values:
+                if value not in known:
+                    raise ValueError(f"{name}: {value!r} is not one of {', '.join(known)}")
+        if not self.prompt:
+            raise ValueError("prompt: the list is empty")
+        if self.target == "attributes" and self.prompt != ["taxonomy"]:
             raise ValueError("target attributes needs prompt taxonomy, which tells the model the keys")
+        if (self.model is None) == (not self.models):
+            raise ValueError("needs model, or models in the YAML, and not both")
+        for name in ("adapter", "base_url", "api_key_env", "model_revision"):
+            if self.models and getattr(self, name):
+                raise ValueError(f"{name} goes with model; in models each row has its own")
+        if self.only and not self.models:
+            raise ValueError("only goes with models")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A judge, and the key of each label's answer."""
+
+    judge: Judge
+    keys: list[str]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Command line of ``cprt eval``."""
     (args,) = parse(EvalArguments, argv, prog="cprt eval", description=__doc__)
-    taxonomy = Taxonomy.load(args.taxonomy)
-    prompt = build(args.prompt, args.target, taxonomy)
+    taxonomy, shard = Taxonomy.load(args.taxonomy), Shard.from_environment()
+    judges = find_judges(args, taxonomy)
     labels = read_labels(args.labels, taxonomy)[: args.limit]
     root = image_root(args.images)
-    check_images(root, [_image(label, args.labels) for label in labels], decode=False)
-    if args.adapter:
-        _warn_other_prompt(args.adapter, prompt)
+    photos = [photo_of(label, args.labels) for label in labels]
+    check_images(root, photos, decode=False)
+    paths = [root / photo for photo in photos]
+    by_model = [list(group) for _, group in groupby(judges, key=lambda judge: judge.spec.name)]
+    models = [Model(group[0].spec, args.allow_remote) for group in by_model]  # keys and addresses are checked first
+    for model in models:
+        if model.is_remote:
+            print(f"note: {model.spec.name} is on another machine: the photos leave this one")
 
-    out = Path(args.out)
-    with AnswerStore(out / "answers.jsonl") as store:
-        keys, facts = ask(args, prompt, labels, root, store)
-        answers = [store[key] for key in keys]
-    predictions = [
-        _prediction(label, answer, args, prompt, taxonomy) for label, answer in zip(labels, answers, strict=True)
-    ]
-    write_jsonl(out / "predictions.jsonl", predictions)
-    metrics = measure(labels, predictions, taxonomy, file=str(out / "predictions.jsonl"))
-    write_json(out / "metrics.json", metrics)
-    write_run(out, args, {"labels": args.labels}, taxonomy=taxonomy.digest, prompt=prompt.identity(), **facts)
-    print(f"{out}: {summary_line(metrics)}")
+    out, faults = Path(args.out), list[InputError]()
+    predictions: dict[str, list[Prediction]] = {}
+    metrics: dict[str, dict[str, Any]] = {}
+    with AnswerStore(out / shard.file) as store:
+        for group in by_model:
+            model = models.pop(0)  # a local one leaves memory before the next is loaded
+            asked = [Asked(judge, [judge.spec.key(judge.question(path)) for path in paths]) for judge in group]
+            try:
+                ask(model, asked, labels, paths, store, shard, taxonomy, args.retry)
+            except Stopped as reason:  # what there is is written all the same, and other models are asked
+                faults.append(reason)
+            except InputError as reason:
+                faults.append(reason)
+                continue
+            kept = Kept(out, store)  # read anew: other processes have gone on meanwhile
+            missing = sum(kept.missing(one.keys) for one in asked)
+            if missing and shard.world > 1:
+                print(f"{model.spec.name}: {missing} answers are still missing; the process that asks the last of them "
+                      "writes the predictions, and so does the same command in a single process")  # fmt: skip
+                continue
+            for one in asked:
+                folder = out if len(judges) == 1 else out / one.judge.name
+                try:
+                    written = write(folder, one, labels, kept, taxonomy, args)
+                except InputError as reason:
+                    faults.append(reason)
+                    continue
+                predictions[one.judge.name], metrics[one.judge.name] = written
+    if predictions:
+        page = write_report(out, labels, predictions, metrics, taxonomy, root if args.thumbnails else None)
+        print(f"{page}: figures beside the paper's, pictures, and the largest errors")
+    if faults:
+        raise faults[0]
+
+
+def find_judges(args: EvalArguments, taxonomy: Taxonomy) -> list[Judge]:
+    """The judges that the options name. Raises InputError."""
+    if args.models:
+        return from_rows(args.models, args.prompt, args.target, args.decoding, args.only, taxonomy)
+    assert args.model is not None
+    options = {"revision": args.model_revision, "base_url": args.base_url, "api_key_env": args.api_key_env,
+               "batch_size": args.batch_size, "max_new_tokens": args.max_new_tokens, "max_pixels": args.max_pixels,
+               "dtype": args.dtype}  # fmt: skip
+    if args.base_url is not None and args.max_pixels is None:
+        del options["max_pixels"]
+    return from_options(args.model, args.adapter, args.prompt, args.target, args.decoding, taxonomy, **options)
 
 
 def ask(
-    args: EvalArguments, prompt: Prompt, labels: Sequence[Label], root: Path, store: AnswerStore
-) -> tuple[list[str], dict[str, Any]]:
-    """Have every label's photo answered in ``store``; the key of each, and what made the answers."""
-    decoding = {"greedy": True, "max_new_tokens": args.max_new_tokens, "dtype": args.dtype,
-                "max_pixels": args.max_pixels}  # fmt: skip
-    facts: dict[str, Any] = {
-        "model": identity(args.model, args.model_revision),
-        "adapter": model_digest(args.adapter) if args.adapter else None,
+    model: Model,
+    asked: Sequence[Asked],
+    labels: Sequence[Label],
+    paths: Sequence[Path],
+    store: AnswerStore,
+    shard: Shard,
+    taxonomy: Taxonomy,
+    retry: Sequence[str],
+) -> None:
+    """Have this process's part of the questions answered in ``store``: all prompts of one model. Raises Stopped."""
+    kept, questions = Kept(store.path.parent, store), dict[str, Question]()
+    for one in asked:
+        for label, path, key in zip(labels, paths, one.keys, strict=True):
+            if shard.has(key):
+                row = kept.get(key, quality(one.judge, label, taxonomy))
+                again = retry and row and predict(one.judge, label, row, taxonomy).status in retry
+                if row is None or "error" in row or again:
+                    questions[key] = one.judge.question(path)
+    if questions:
+        part = f", part {shard.rank + 1} of {shard.world}" if shard.world > 1 else ""
+        model.ask(questions, store, model.spec.name + part)
+
+
+def write(
+    folder: Path, one: Asked, labels: Sequence[Label], kept: Kept, taxonomy: Taxonomy, args: EvalArguments
+) -> tuple[list[Prediction], dict[str, Any]]:
+    """Write predictions, metrics and run record of one judge. Raises InputError where not one photo got an answer."""
+    judge = one.judge
+    rows = [kept.get(key, quality(judge, label, taxonomy)) for label, key in zip(labels, one.keys, strict=True)]
+    predictions = [predict(judge, label, row, taxonomy) for label, row in zip(labels, rows, strict=True)]
+    write_jsonl(folder / "predictions.jsonl", predictions)
+    metrics = measure(labels, predictions, taxonomy, file=str(folder / "predictions.jsonl"))
+    write_json(folder / "metrics.json", metrics)
+    config = {**vars(args), "models": [], "base_url": args.base_url and "endpoint", "judge": judge.spec.record()}
+    write_run(folder, config, {"labels": args.labels}, taxonomy=taxonomy.digest, prompt=judge.prompt.identity(),
+              model=judge.spec.identity["model"], adapter=judge.spec.identity.get("adapter"),
+              decoding=judge.record(), batch_size=judge.spec.batch_size, **_made(rows))  # fmt: skip
+    print(f"{folder}: {summary_line(metrics)}")
+    if all(prediction.status == "error" for prediction in predictions):
+        raise InputError(f"{folder}: every photo ended in an error (the first: {predictions[0].error})")
+    return predictions, metrics
+
+
+def _made(rows: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:
+    """How the answers came about: distinct ways with their counts, since one run may go on where another stopped."""
+    answers = [row for row in rows if row is not None and "error" not in row]
+    ways = [{**row.get("made", {}), **({"without": row["dropped"]} if row.get("dropped") else {})} for row in answers]
+    counts = Counter(str(sorted(way.items())) for way in ways)
+    distinct = {str(sorted(way.items())): way for way in ways}
+    dtypes = sorted({way["dtype"] for way in ways if "dtype" in way})
+    return {
+        "dtype": ", ".join(dtypes) or None,
+        "answers_made": [{**way, "count": counts[name]} for name, way in sorted(distinct.items()) if way],
     }
-    paths = [root / _image(label, args.labels) for label in labels]
-    keys = [answer_key(image=file_digest(path), prompt=prompt.digest, decoding=decoding, **facts) for path in paths]
-    todo = {key: path for key, path in zip(keys, paths, strict=True) if key not in store}
-    if todo:
-        model = LocalModel(args.model, args.adapter, revision=args.model_revision, dtype=args.dtype,
-                           max_pixels=args.max_pixels)  # fmt: skip
-        facts |= {"revision": model.revision, "dtype": model.dtype, "image_size": dict(model.size)}
-        with tqdm(total=len(keys), initial=len(keys) - len(todo), desc="asking", unit="photo") as progress:
-            for batch in _batches(todo, args.batch_size):
-                store.put(_answer_batch(model, batch, prompt, args.max_new_tokens))
-                progress.update(len(batch))
-    return keys, facts | {"decoding": decoding, "batch_size": args.batch_size}
-
-
-def _batches(todo: dict[str, Path], size: int) -> Iterator[list[tuple[str, Path]]]:
-    """(key, path) batches of photos of about the same file size: little padding, the largest first to fail early."""
-    ordered = sorted(todo.items(), key=lambda item: (-item[1].stat().st_size, item[0]))
-    for start in range(0, len(ordered), size):
-        yield ordered[start : start + size]
-
-
-def _answer_batch(
-    model: LocalModel, batch: Sequence[tuple[str, Path]], prompt: Prompt, max_new_tokens: int
-) -> list[tuple[str, dict[str, Any]]]:
-    """Answers of one batch. A photo that cannot be read is answered with an error, the others go on."""
-    images, readable = [], []
-    answers: list[tuple[str, dict[str, Any]]] = []
-    for key, path in batch:
-        try:
-            images.append(load_image(path))
-            readable.append(key)
-        except InputError as error:
-            answers.append((key, {"error": str(error)}))
-    generations: list[Generation] = []
-    if images:
-        generations = model.generate(images, prompt.messages(), max_new_tokens)
-    answers += [
-        (key, {"text": generation.text, "complete": generation.complete})
-        for key, generation in zip(readable, generations, strict=True)
-    ]
-    return answers
-
-
-def _prediction(
-    label: Label, answer: dict[str, Any], args: EvalArguments, prompt: Prompt, taxonomy: Taxonomy
-) -> Prediction:
-    model = args.model if args.adapter is None else f"{args.model}+{args.adapter}"
-    common: dict[str, Any] = {"id": label.id, "model": model, "prompt": prompt.name}
-    if "error" in answer:
-        return Prediction(**common, status="error", error=answer["error"])
-    text = answer["text"]
-    if not answer["complete"]:  # "0.71" may be the beginning of "0.719"
-        return Prediction(**common, status="unparsed", text=text, error=f"cut off at {args.max_new_tokens} tokens")
-    parsed = parse_answer(text, taxonomy)
-    return Prediction(
-        **common,
-        status=parsed.status,
-        text=text,
-        score=parsed.score,
-        level=parsed.level,
-        stated_level=parsed.stated_level,
-        attributes=None if parsed.attributes is None else list(parsed.attributes),
-    )
-
-
-def _image(label: Label, file: str) -> str:
-    if label.image is None:
-        raise InputError.at(file, f"is missing for {label.id!r}", field="image")
-    return label.image
-
-
-def _warn_other_prompt(adapter: str, prompt: Prompt) -> None:
-    record = Path(adapter) / "run.json"
-    if record.is_file():
-        trained = read_json(record).get("prompt_sha256", prompt.digest)
-        if trained != prompt.digest:
-            print(f"note: {adapter} was trained with another prompt than the one asked here")
 
 
 if __name__ == "__main__":

@@ -20,6 +20,14 @@ from PIL import Image
 ROOT = Path(__file__).resolve().parents[1]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The files that take longest come first, so that no process ends up waiting for them alone."""
+    items.sort(key=lambda item: LONGEST_FIRST.get(item.path.name, len(LONGEST_FIRST)))
+
+
+LONGEST_FIRST = {name: place for place, name in enumerate(("test_demo.py", "test_resume.py", "test_run.py"))}
+
+
 @dataclass(frozen=True)
 class Demo:
     """Drawings with labels and pairs, as the commands leave them. ``images`` is the root of all image paths."""
@@ -68,9 +76,10 @@ def prepare(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Demo]:
         pairs.main(["--labels", str(folder / "train.jsonl"), "--images", str(data), "--out", str(folder / "pairs"),
                     "--prompt", "taxonomy", "--target", "attributes", "--size", str(size), "--seed", "0"])  # fmt: skip
         short = build("zero_shot").messages()
-        rows = [Pair(pair.id, pair.images, short, pair.completion, pair.level, pair.score)
-                for pair in read_pairs(folder / "pairs" / "train.jsonl")]  # fmt: skip
-        write_jsonl(folder / "short_pairs" / "train.jsonl", rows)
+        for name in ("train.jsonl", "holdout.jsonl"):
+            rows = [Pair(pair.id, pair.images, short, pair.completion, pair.level, pair.score)
+                    for pair in read_pairs(folder / "pairs" / name)]  # fmt: skip
+            write_jsonl(folder / "short_pairs" / name, rows)
         return Demo(data, folder / "train.jsonl", folder / "test.jsonl", folder / "pairs", folder / "short_pairs")
 
     return make

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from importlib.metadata import packages_distributions
@@ -94,3 +95,14 @@ def test_configurations_open_with_the_command_that_runs_them():
     for file in files:
         first = file.read_text().splitlines()[0]
         assert first.startswith("# ") and str(file.relative_to(ROOT)) in first, file
+
+
+def test_every_trap_names_a_test_that_is_there(root):
+    """tests/TRAPS.md: each row has a guard, and the tests it names exist."""
+    rows = [line for line in (root / "tests" / "TRAPS.md").read_text().splitlines() if line.startswith("| ")][1:]
+    assert len(rows) > 25
+    for row in rows:
+        named = re.findall(r"`([\w/]+\.py)::(\w+)`", row)
+        assert named, row
+        for file, test in named:
+            assert f"def {test}(" in (root / "tests" / file).read_text(), (file, test)

@@ -99,7 +99,7 @@ def test_training_and_evaluation(photographs, demo_base, root, tmp_path, monkeyp
     monkeypatch.setattr(sys, "argv", [
         "train/sft.py", "--config", "configs/sft/demo.yaml", "--pairs", str(tmp_path / "pairs"), *prepared,
         "--output_dir", str(adapter), "--global_batch_size", "4", "--per_device_train_batch_size", "2",
-        "--max_steps", "3", "--warmup_steps", "0", "--max_pixels", "8192",
+        "--max_steps", "3", "--eval_strategy", "no", "--warmup_steps", "0", "--max_pixels", "8192",
     ])  # fmt: skip
     train.sft.main()
     eval.run.main(["--model", str(demo_base), "--adapter", str(adapter), "--labels", str(photographs.labels), *prepared,

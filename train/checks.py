@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from peft import get_peft_model_state_dict
 from safetensors.torch import load_file
+from torch.distributed.tensor import DTensor
 from transformers import TrainerCallback
 
 from cprt.errors import InputError
 from train.pair_dataset import IGNORED
+
+_LOGITS = 16  # positions at the end of a row whose logits are compared
 
 
 def preview_labels(trainer: Any, rows: int = 2) -> list[str]:
@@ -61,22 +65,68 @@ _PARTS = {
 }
 
 
-def check_saved(model: Any, folder: str | Path) -> int:
-    """Reopen a saved adapter: every tensor there, equal to the one in memory, and not all of lora_B zero.
+def adapter_tensors(model: Any) -> dict[str, torch.Tensor]:
+    """The adapter in memory as it is saved: name -> whole tensor on the CPU. Every process must call it.
+
+    A weight that FSDP has sharded is gathered.
+    """
+    tensors = get_peft_model_state_dict(model)
+    return {name: (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach().cpu()
+            for name, tensor in tensors.items()}  # fmt: skip
+
+
+def check_saved(expected: Mapping[str, torch.Tensor], folder: str | Path) -> int:
+    """Reopen a saved adapter: every tensor of ``expected`` there and equal, and not all of lora_B zero.
 
     Returns the number of tensors. Raises RuntimeError: this is a fault of the run, not of its input.
     """
     path = Path(folder) / "adapter_model.safetensors"
     saved = load_file(path)
-    expected = get_peft_model_state_dict(model)
     if saved.keys() != expected.keys():
         raise RuntimeError(f"{path} has {len(saved)} tensors, the model {len(expected)}")
     for name, tensor in expected.items():
-        if not torch.equal(saved[name], tensor.detach().cpu().to(saved[name].dtype)):
+        # ZeRO-3 keeps no more than a shard in memory, and an empty tensor here
+        if tensor.numel() and not torch.equal(saved[name], tensor.to(saved[name].dtype)):
             raise RuntimeError(f"{path}: {name} differs from the model's")
     if not any(tensor.any() for name, tensor in saved.items() if "lora_B" in name):
         raise RuntimeError(f"{path}: every lora_B is zero, the adapter does nothing")
     return len(saved)
+
+
+@torch.no_grad()
+def check_effect(model: Any, folder: str | Path, batch: Mapping[str, torch.Tensor]) -> float:
+    """Load a saved adapter beside the one in memory: it must give the same logits, and other ones than the base.
+
+    Args:
+        model: the PEFT model in memory; it is left as it was.
+        batch: inputs of a forward pass, on the model's device.
+
+    Returns the largest change of a logit. Raises RuntimeError.
+    """
+    training, active = model.training, model.active_adapter
+    model.eval()
+    inputs = {name: value for name, value in batch.items() if name != "labels"}  # with labels all logits are computed
+
+    def logits() -> torch.Tensor:
+        return model(**inputs, logits_to_keep=_LOGITS).logits.float()
+
+    trained = logits()
+    with model.disable_adapter():
+        plain = logits()
+    model.load_adapter(str(folder), "reopened")
+    try:
+        model.set_adapter("reopened")
+        reopened = logits()
+    finally:
+        model.set_adapter(active)
+        model.delete_adapter("reopened")
+        model.train(training)
+    if not torch.allclose(reopened, trained, rtol=1e-3, atol=1e-3 * float(trained.abs().max())):
+        raise RuntimeError(f"{folder}: the saved adapter gives other logits than the one that was trained")
+    change = float((trained - plain).abs().max())
+    if not change > 0:  # NaN too
+        raise RuntimeError(f"{folder}: the adapter changes no logit")
+    return change
 
 
 class StopOnBadLoss(TrainerCallback):
@@ -86,11 +136,3 @@ class StopOnBadLoss(TrainerCallback):
         loss = (logs or {}).get("loss")
         if loss is not None and (not math.isfinite(loss) or loss == 0):
             raise RuntimeError(f"the loss is {loss} at step {state.global_step}: training on nothing, or diverged")
-
-
-class NoPickles(TrainerCallback):
-    """Takes ``training_args.bin`` out of checkpoints: a pickle that can hold a token, and that resuming ignores."""
-
-    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.is_world_process_zero:
-            (Path(args.output_dir) / f"checkpoint-{state.global_step}" / "training_args.bin").unlink(missing_ok=True)

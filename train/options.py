@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cprt.errors import InputError
+from accelerate.utils import DistributedType
 
-# Every projection of the language model's blocks, and nothing of the vision encoder: the same regular expression fits
-# Qwen3-VL and Llama 3.2 Vision, whose encoders have layers of the same names.
-LANGUAGE_MODEL_PROJECTIONS = r".*language_model\..*\.(q|k|v|o|gate|up|down)_proj"
+from cprt.errors import InputError
+from train.checkpoints import UNFINISHED, newest
+from train.holdout import GREATER_IS_BETTER
 
 
 @dataclass
@@ -32,12 +33,22 @@ class DataArguments:
         default=True,
         metadata={"help": "compute the text that all samples share once per step: same result, several times faster"},
     )
+    holdout_size: int = field(
+        default=64,
+        metadata={"help": "photos of the hold-out that the model is asked about every eval_steps, if eval_strategy"},
+    )
+    max_new_tokens: int = field(default=256, metadata={"help": "longest answer on the hold-out"})
+    taxonomy: str | None = field(default=None, metadata={"help": "YAML that extends the published taxonomy"})
+    wandb: bool = field(
+        default=False,
+        metadata={"help": "log to Weights & Biases, as report_to: wandb; offline unless its variables say otherwise"},
+    )
     overwrite: bool = field(
         default=False, metadata={"help": "replace the adapter and checkpoints that are in output_dir"}
     )
 
     def __post_init__(self) -> None:
-        for name in ("global_batch_size", "max_pixels"):
+        for name in ("global_batch_size", "max_pixels", "holdout_size", "max_new_tokens"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, not {value}")
@@ -54,8 +65,12 @@ def settle(data: DataArguments, model: Any, args: Any) -> None:
         raise InputError("model_name_or_path is missing: the checkpoint to tune")
     if not model.use_peft or model.lora_r < 1:
         raise InputError("use_peft must be true and lora_r at least 1: this script trains LoRA adapters")
-    if model.load_in_4bit or model.load_in_8bit:
-        raise InputError("load_in_4bit and load_in_8bit are not supported yet: train in bfloat16")
+    if model.load_in_8bit:
+        raise InputError("load_in_8bit is not supported: use load_in_4bit, or train in bfloat16")
+    if args.trust_remote_code:
+        raise InputError("trust_remote_code would run code that a checkpoint brings along; it must be false")
+    if args.auto_find_batch_size:
+        raise InputError("auto_find_batch_size would change global_batch_size unseen; it must be false")
     if args.max_length is not None:
         raise InputError(f"max_length is {args.max_length}, but must be null: a pair that is cut loses its answer")
     if args.packing or args.assistant_only_loss or args.completion_only_loss is False:
@@ -80,9 +95,44 @@ def settle(data: DataArguments, model: Any, args: Any) -> None:
             f"{data.global_batch_size}, from which {accumulation} follow; leave it out"
         )
     args.gradient_accumulation_steps = accumulation
+    if "wandb" in args.report_to:  # by our own callback
+        args.report_to = [name for name in args.report_to if name != "wandb"]
+        data.wandb = True
     args.remove_unused_columns = False  # our data set makes its columns as it is read
     args.logging_nan_inf_filter = False  # the default hides a loss that is NaN
+    if args.load_best_model_at_end:
+        if args.metric_for_best_model not in GREATER_IS_BETTER:
+            raise InputError(f"metric_for_best_model is {args.metric_for_best_model}, but must be one of "
+                             f"{', '.join(GREATER_IS_BETTER)}, measured on the hold-out")  # fmt: skip
+        args.greater_is_better = GREATER_IS_BETTER[args.metric_for_best_model]
+    if args.eval_on_start or args.eval_strategy not in ("no", "steps", "epoch"):
+        raise InputError("eval_strategy must be no, steps or epoch, and eval_on_start false")
+    if args.resume_from_checkpoint == "last":
+        args.resume_from_checkpoint = str(newest(Path(args.output_dir)))
     _check_output(Path(args.output_dir), args.resume_from_checkpoint, data.overwrite)
+
+
+def check_launch(accelerator: Any, args: Any) -> None:
+    """Refuse a run that is sharded otherwise than its Accelerate configuration says, or whose adapter would be lost.
+
+    Without a GPU Accelerate turns an FSDP configuration into plain data parallelism, and with sharded state dicts
+    transformers saves no adapter at all, both without a word. Raises InputError.
+    """
+    for variable, kind in (("ACCELERATE_USE_FSDP", DistributedType.FSDP),
+                           ("ACCELERATE_USE_DEEPSPEED", DistributedType.DEEPSPEED)):  # fmt: skip
+        if os.environ.get(variable) == "true" and accelerator.distributed_type != kind:
+            raise InputError(
+                f"the Accelerate configuration asks for {kind.value}, but this run is "
+                f"{accelerator.distributed_type.value}: it needs GPUs, and one process for each"
+            )
+    if args.eval_strategy != "no" and accelerator.distributed_type in (DistributedType.FSDP, DistributedType.DEEPSPEED):
+        raise InputError("eval_strategy must be no where weights are sharded: generating would take a gather a token; "
+                         "ask the checkpoints with cprt eval instead")  # fmt: skip
+    if accelerator.distributed_type == DistributedType.FSDP:
+        state_dict = str(accelerator.state.fsdp_plugin.state_dict_type)
+        if "FULL_STATE_DICT" not in state_dict:
+            raise InputError(f"fsdp_state_dict_type is {state_dict}, with which no adapter is saved; it must be "
+                             "FULL_STATE_DICT")  # fmt: skip
 
 
 def _check_output(output: Path, resume: str | None, overwrite: bool) -> None:
@@ -91,9 +141,15 @@ def _check_output(output: Path, resume: str | None, overwrite: bool) -> None:
         if not (Path(resume) / "trainer_state.json").is_file():
             raise InputError(f"resume_from_checkpoint {resume}: is not a checkpoint folder (no trainer_state.json)")
         return
-    old = [*output.glob("checkpoint-*"), *output.glob("adapter_model.safetensors")]
+    old = sorted([*output.glob("checkpoint-*"), *output.glob("adapter_model.safetensors")])
     if old and not overwrite:
         raise InputError(
-            f"{output} already holds {old[0].name}: choose another output_dir, --overwrite true, or "
-            "--resume_from_checkpoint FOLDER"
+            f"{output} already holds {old[-1].name}: choose another output_dir, --resume_from_checkpoint last to go "
+            "on, or --overwrite true"
         )
+
+
+def clear_output(output: Path) -> None:
+    """Take away what an earlier run left: its checkpoints, and what it had not finished writing."""
+    for old in [*output.glob("checkpoint-*"), output / UNFINISHED]:
+        shutil.rmtree(old, ignore_errors=True)

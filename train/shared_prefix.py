@@ -105,7 +105,7 @@ class SharedPrefixTrainer(SFTTrainer):
     ) -> Any:
         window = self._window
         if window is None or not self.model.training:
-            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+            return self._loss(model, inputs, return_outputs, num_items_in_batch)
         last = self.accelerator.sync_gradients
         if window.computed is None:
             window.computed = self._compute_prefix(window)
@@ -117,7 +117,7 @@ class SharedPrefixTrainer(SFTTrainer):
         attended = window.computed if last else window.leaves
         assert attended is not None
         cache = Cache(layers=[PrefixLayer(keys, values) for keys, values in attended])
-        loss = super().compute_loss(model, self._without_prefix(inputs, cache), False, num_items_in_batch)
+        loss = self._loss(model, self._without_prefix(inputs, cache), False, num_items_in_batch)
         if last:
             if window.leaves is not None:
                 carried = torch.stack(
@@ -131,6 +131,25 @@ class SharedPrefixTrainer(SFTTrainer):
                 loss = loss + (carried - carried.detach())
             self._window = None  # frees the graph with the backward pass
         return loss
+
+    def _loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool, num_items_in_batch: Any) -> Any:
+        """TRL's loss, with logits only from the first label on: where TRL has no kernel it would compute them all."""
+        labelled = (inputs["labels"] != IGNORED).any(dim=0).nonzero()
+        start = max(0, int(labelled[0, 0]) - 1) if len(labelled) else 0
+
+        def cut(module: Any, args: Any, outputs: Any) -> Any:
+            outputs.last_hidden_state = outputs.last_hidden_state[:, start:]
+            return outputs
+
+        if return_outputs or not start:
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        base = self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
+        hook = base.base_model.register_forward_hook(cut)
+        try:
+            inputs = {**inputs, "labels": inputs["labels"][:, start:]}
+            return super().compute_loss(model, inputs, False, num_items_in_batch)
+        finally:
+            hook.remove()
 
     def _compute_prefix(self, window: Window) -> KeysValues:
         language_model = self.model.get_base_model().model.language_model

@@ -216,7 +216,7 @@ class Classifier:
         for path, picture in zip(paths, pixels, strict=True):
             if picture.shape != pixels[0].shape:
                 raise InputError.at(path, "has another size than the images before it: give crop or resize")
-        normal = (np.stack(pixels) - np.float32(self.spec.mean)) / np.float32(self.spec.std)
+        normal = (np.stack(pixels) - np.asarray(self.spec.mean, np.float32)) / np.asarray(self.spec.std, np.float32)
         return torch.from_numpy(normal).permute(0, 3, 1, 2).contiguous().to(self.device)
 
     def _crop(self, image: Image.Image, path: Path) -> Image.Image:

@@ -54,7 +54,7 @@ def test_answers_do_not_depend_on_the_batch(demo_base: Path, photos: list[Path],
             texts.append([store[key]["text"] for key in keyed])
     assert texts[0] == texts[1] and len(texts[0]) == 9 and len(set(texts[0])) > 3
     local = LocalModel(str(demo_base), dtype="float32")
-    (generation,) = local.generate([load_image(photos[1])], shared, 16)
+    (generation,) = local.generate([(shared, [load_image(photos[1])])], 16)
     assert texts[0][1] == generation.text
 
 

@@ -96,6 +96,46 @@ def test_a_bad_command_line_gets_one_line(argv: list[str], complaint: str):
     assert complaint in str(caught.value) and "\n" not in str(caught.value)
 
 
+@dataclass
+class Words:
+    paths: list[str] = field(default_factory=list, metadata={"positional": True, "metavar": "PATH", "help": "photos"})
+    out: str | None = None
+    rate: float = 0.5
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        ([], Words()),
+        (["a", "b"], Words(["a", "b"])),
+        (["a", "b", "--out", "c"], Words(["a", "b"], "c")),
+        (["--out", "c", "a", "b"], Words(["a", "b"], "c")),
+        (["--out", "c", "a", "--rate", "0.1"], Words(["a"], "c", 0.1)),
+        (["--out", "c", "--", "-a.jpg", "--b"], Words(["-a.jpg", "--b"], "c")),
+        (["a\nb", "ü", ""], Words(["a\nb", "ü", ""])),
+    ],
+)
+def test_a_positional_list_is_given_as_bare_words(argv: list[str], expected: Words):
+    assert parse(Words, argv) == (expected,)
+
+
+def test_a_positional_list_may_stand_in_the_yaml_and_the_command_line_wins(tmp_path: Path):
+    (tmp_path / "c.yaml").write_text("paths: [a, b]\nout: c\n")
+    config = ["--config", str(tmp_path / "c.yaml")]
+    assert parse(Words, config) == (Words(["a", "b"], "c"),)
+    assert parse(Words, [*config, "d"]) == parse(Words, ["d", *config]) == (Words(["d"], "c"),)
+    (tmp_path / "c.yaml").write_text("paths: a\n")
+    with pytest.raises(InputError, match="field 'paths': 'a' is not a list"):
+        parse(Words, config)
+
+
+def test_words_apart_from_the_others_and_positionals_as_options_are_refused():
+    with pytest.raises(InputError, match="unknown argument b"):
+        parse(Words, ["a", "--out", "c", "b"])
+    with pytest.raises(InputError, match="unknown argument --paths"):
+        parse(Words, ["--paths", "a"])
+
+
 def disk_full() -> None:
     raise OSError(errno.ENOSPC, "No space left on device", "outputs/a.jsonl")
 

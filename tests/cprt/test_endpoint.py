@@ -353,6 +353,16 @@ def test_a_photo_travels_as_pixels_alone(photo: Path, image_format: str):
     assert difference.mean() < 3 and (image_format == "jpeg" or difference.max() == 0)
 
 
+def test_a_jpeg_of_nothing_but_pixels_goes_as_it_is(photo: Path, tmp_path: Path):
+    load_image(photo).save(tmp_path / "a.jpg", quality=95)
+    content = (tmp_path / "a.jpg").read_bytes()
+    assert base64.b64decode(data_url(tmp_path / "a.jpg", 96 * 160, "jpeg").split(",")[1]) == content
+    for smaller, image_format in ((96 * 160 - 1, "jpeg"), (None, "png")):
+        sent = base64.b64decode(data_url(tmp_path / "a.jpg", smaller, image_format).split(",")[1])
+        with Image.open(io.BytesIO(sent)) as image:
+            assert image.width * image.height <= (smaller or 96 * 160) and image.format == image_format.upper()
+
+
 def test_text_chunks_of_a_png_stay_here_and_large_photos_are_shrunk(tmp_path: Path):
     note = PngImagePlugin.PngInfo()
     note.add_text("Author", "SecretName")

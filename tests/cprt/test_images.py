@@ -5,13 +5,14 @@ from __future__ import annotations
 import struct
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from cprt.errors import InputError
-from cprt.images import ImageIndex, check_images, image_root, load_image
+from cprt.images import ImageIndex, check_images, image_root, load_image, read_bare_jpeg
 
 GRADIENT = np.tile(np.linspace(0, 255, 64, dtype=np.uint8), (48, 1))  # (48, 64), dark on the left
 
@@ -76,6 +77,16 @@ def test_what_is_no_photo_is_refused_with_its_name_and_reason(tmp_path: Path):
             load_image(tmp_path / name)
 
 
+def test_content_that_another_program_would_have_to_open_is_refused(tmp_path: Path, monkeypatch):
+    """Pillow hands PostScript to Ghostscript, whatever the file is called."""
+    from PIL import EpsImagePlugin
+
+    monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *args, **options: pytest.fail("Ghostscript was asked"))
+    Image.fromarray(GRADIENT).save(tmp_path / "a.jpg", format="EPS")
+    with pytest.raises(InputError, match=r"a.jpg: is no photo format \(EPS\)"):
+        load_image(tmp_path / "a.jpg")
+
+
 def test_checking_names_the_first_bad_photo_and_counts_the_others(tmp_path: Path):
     whole = save(Image.effect_noise((64, 48), 90), tmp_path / "a.jpg").read_bytes()
     check_images(tmp_path, ["a.jpg"])
@@ -111,3 +122,39 @@ def test_an_id_that_fits_several_photos_needs_its_folder(tmp_path: Path):
     for hostile in ("../../x", "/etc/passwd", "a/../../b", ""):
         with pytest.raises(ValueError, match="is not a file name inside"):
             index.find(hostile)
+
+
+# --- JPEGs that hold nothing but pixels --------------------------------------------------------------------------
+
+
+def jpeg(path: Path, mode: str = "RGB", **save: Any) -> Path:
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 8, 3)).astype(np.uint8)
+    Image.fromarray(pixels).convert(mode).resize((40, 30)).save(path, "JPEG", **{"quality": 95, **save})
+    return path
+
+
+def test_a_jpeg_of_nothing_but_pixels_may_go_as_it_is(tmp_path: Path):
+    for save in ({}, {"subsampling": 0}, {"restart_marker_blocks": 1}, {"optimize": True}):
+        path = jpeg(tmp_path / "a.jpg", **save)
+        assert read_bare_jpeg(path) == path.read_bytes() == read_bare_jpeg(path, 1200), save
+        assert read_bare_jpeg(path, 1199) is None
+    assert read_bare_jpeg(tmp_path / "none.jpg") is None
+
+
+def test_whatever_else_a_jpeg_holds_keeps_it_from_going_as_it_is(tmp_path: Path):
+    exif = Image.Exif()
+    exif[0x010E] = "secret"
+    others = {"exif": {"exif": exif}, "comment": {"comment": b"secret"}, "profile": {"icc_profile": b"secret" * 9},
+              "density": {"dpi": (300, 300)}, "progressive": {"progressive": True}, "grey": {"mode": "L"},
+              "four colours": {"mode": "CMYK"}}  # fmt: skip
+    for name, save in others.items():
+        assert read_bare_jpeg(jpeg(tmp_path / "a.jpg", **save)) is None, name
+    whole = jpeg(tmp_path / "a.jpg").read_bytes()
+    for length in range(len(whole)):
+        (tmp_path / "b.jpg").write_bytes(whole[:length])
+        assert read_bare_jpeg(tmp_path / "b.jpg") is None, length
+    for content in (whole + b"secret", whole + whole, whole[:-2] + b"\xff\xfe\x00\x08secret\xff\xd9"):
+        (tmp_path / "b.jpg").write_bytes(content)
+        assert read_bare_jpeg(tmp_path / "b.jpg") is None
+    jpeg(tmp_path / "a.jpg").with_suffix(".png").write_bytes(whole[:2] + b"\x89PNG")
+    assert read_bare_jpeg(tmp_path / "a.png") is None

@@ -8,6 +8,7 @@ import math
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import asdict
 
 import numpy as np
@@ -18,7 +19,9 @@ from scipy import stats
 from sklearn import metrics as sk
 
 from cprt import metrics
+from cprt.bootstrap import weights_of
 from cprt.errors import InputError
+from cprt.pairwise import sample_pairs, sampled_shares
 from cprt.scoring import levels_of, severities
 from cprt.taxonomy import Taxonomy
 
@@ -196,6 +199,114 @@ def test_evaluate_gives_every_key_and_is_json():
     json.dumps(found, allow_nan=False)
     assert found == metrics.evaluate(labels, predictions, resamples=200)
     assert found["ci"] != metrics.evaluate(labels, predictions, resamples=200, seed=1)["ci"]
+
+
+def test_every_cell_of_the_confusion_has_an_interval_that_equals_its_resamples():
+    truth, prediction, levels = drawn(60)
+    found = metrics.evaluate(*as_rows(truth, prediction, levels), resamples=100)
+    rows = np.random.default_rng(0).integers(60, size=(100, 60))
+    counts = [sk.confusion_matrix(levels[row], levels_of(prediction)[row], labels=[1, 2, 3, 4]) for row in rows]
+    expected = np.percentile(counts, [2.5, 97.5], axis=0)
+    assert np.array(found["confusion_ci"]) == pytest.approx(np.moveaxis(expected, 0, -1))
+
+
+# --- A sample of pairs ---------------------------------------------------------------------------------------------
+
+
+@given(rows_with_ties, st.integers(0, 99))
+def test_sampled_pairs_differ_in_truth_and_their_accuracy_equals_the_loop(rows, seed):
+    truth, prediction, levels = unzip(rows)
+    pairs = sample_pairs(truth, 50, seed)
+    assert len(pairs) == (50 if len(set(truth)) > 1 else 0)
+    shares = sampled_shares(truth, prediction, levels, pairs, [np.ones((len(truth), 1))])
+    for kind in ("pairwise", "inter_level", "intra_level"):
+        chosen = [(i, j) for i, j in pairs
+                  if kind == "pairwise" or (levels[i] == levels[j]) == (kind == "intra_level")]  # fmt: skip
+        right = [(truth[i] > truth[j]) == (prediction[i] > prediction[j]) and prediction[i] != prediction[j]
+                 for i, j in chosen]  # fmt: skip
+        untied = sum(prediction[i] != prediction[j] for i, j in chosen)
+        for name, of in ((f"{kind}_accuracy", len(chosen)), (f"{kind}_accuracy_no_ties", untied)):
+            expected = sum(right) / of if of else None
+            assert (None if np.isnan(shares[name][0]) else shares[name][0]) == pytest.approx(expected)
+    assert all(truth[i] != truth[j] for i, j in pairs)
+
+
+def test_all_pairs_are_equally_probable_however_rare():
+    truth = np.array([0.5] * 40 + [0.1, 0.9])
+    pairs = sample_pairs(truth, 60_000, 0)
+    counts = Counter(tuple(sorted((truth[i], truth[j]))) for i, j in pairs)
+    assert counts[0.1, 0.9] / 60_000 == pytest.approx(1 / 81, rel=0.1)
+    assert counts[0.1, 0.5] / 60_000 == pytest.approx(40 / 81, rel=0.02)
+    assert len({tuple(pair) for pair in pairs.tolist()}) == 162
+
+
+def test_the_sampled_accuracy_is_near_that_of_all_pairs_with_an_interval_of_its_own():
+    truth, prediction, levels = drawn(2000)
+    found = metrics.evaluate(*as_rows(truth, prediction, levels), resamples=100)
+    sampled = found["sampled_pairs"]
+    assert sampled["pairs"] == 10_000 and sampled["seed"] == 0
+    for name in metrics.PairwiseAccuracy.__dataclass_fields__:
+        assert sampled[name] == pytest.approx(found[name], abs=0.03) and sampled[name] != found[name]
+        assert sampled["ci"][name][0] < sampled[name] < sampled["ci"][name][1]
+
+
+def test_a_resample_of_sampled_pairs_counts_each_as_often_as_its_rows():
+    truth, prediction, levels = drawn(30)
+    pairs = sample_pairs(truth, 200, 1)
+    rows = np.random.default_rng(2).integers(30, size=(1, 30))
+    times = np.bincount(rows[0], minlength=30)
+    repeated = np.repeat(pairs, times[pairs[:, 0]] * times[pairs[:, 1]], axis=0)
+    expected = sampled_shares(truth, prediction, levels, repeated, [np.ones((30, 1))])
+    for name, values in sampled_shares(truth, prediction, levels, pairs, weights_of(rows)).items():
+        assert values == pytest.approx(expected[name], nan_ok=True)
+
+
+# --- Two judges ----------------------------------------------------------------------------------------------------
+
+
+def test_a_paired_difference_is_the_figures_difference_and_its_interval_that_of_the_same_resamples():
+    truth, first, levels = drawn(200)
+    second = np.clip(first + np.random.default_rng(5).normal(0.03, 0.1, 200), 0, 1)
+    found = metrics.paired_difference(truth, first, second, levels, resamples=300, seed=4)
+    one, other = point_figures(truth, first, levels), point_figures(truth, second, levels)
+    rows = np.random.default_rng(4).integers(200, size=(300, 200))
+    resampled = [metrics.bootstrap(truth, side, levels, levels == levels_of(side), rows) for side in (first, second)]
+    for name in FIGURES:
+        assert found[name]["difference"] == pytest.approx(one[name] - other[name])
+        differences = resampled[0][name] - resampled[1][name]
+        assert found[name]["ci"] == pytest.approx(np.percentile(differences, [2.5, 97.5]).tolist())
+        smaller = min((differences <= 0).sum(), (differences >= 0).sum())
+        assert found[name]["p"] == pytest.approx(min(1, 2 * (smaller + 1) / 301))
+
+
+def test_the_paired_test_sees_what_unpaired_intervals_hide_and_nothing_where_there_is_nothing():
+    truth, first, levels = drawn(400)
+    second = np.clip(first - 0.01, 0, 1)  # a hundredth lower for every image
+    found = metrics.paired_difference(truth, first, second, levels, resamples=500)
+    wide = metrics.evaluate(*as_rows(truth, first, levels), resamples=200)["ci"]["bias"]
+    assert found["bias"]["p"] < 0.01 and 0 < found["bias"]["ci"][0] < found["bias"]["ci"][1] < wide[1] - wide[0]
+    same = metrics.paired_difference(truth, first, first, levels, resamples=50)
+    assert all(row == {"difference": 0, "ci": [0, 0], "p": 1} for row in same.values())
+
+
+def test_p_of_a_paired_mean_agrees_with_scipy_and_is_even_under_no_difference():
+    rng, ps = np.random.default_rng(0), []
+    for _ in range(30):
+        noise = rng.uniform(-0.3, 0.3, (2, 80))
+        truth = rng.random(80) * 0.4 + 0.3
+        columns = truth + noise[0], truth + noise[1]
+        p = metrics.paired_difference(truth, *columns, np.ones(80), resamples=400)["bias"]["p"]
+        assert p == pytest.approx(stats.ttest_rel(*columns).pvalue, abs=0.1)
+        ps.append(p)
+    assert 0.3 < np.mean(ps) < 0.7
+
+
+def test_a_paired_difference_of_what_is_undefined_is_null():
+    constant = metrics.paired_difference([0.1, 0.5, 0.9], [0.5] * 3, [0.1, 0.2, 0.3], [4, 3, 1], resamples=50)
+    assert constant["pearson"] == {"difference": None, "ci": None, "p": None}
+    assert constant["mae"]["difference"] == pytest.approx(0.8 / 3 - 0.9 / 3)
+    nothing = metrics.paired_difference([], [], [], [])
+    assert all(row == {"difference": None, "ci": None, "p": None} for row in nothing.values())
 
 
 def test_interval_agrees_with_scipy_bootstrap():

@@ -6,10 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from scipy import stats
 
 from cprt.errors import InputError
+from cprt.metrics import paired_difference
+from cprt.scoring import level_of
+from cprt.taxonomy import Taxonomy
 from eval.metrics import main, show
 
 TRUTH = [("a", 1, 0.8), ("b", 2, 0.6), ("c", 3, 0.4), ("d", 4, 0.1), ("e", 4, 0.0)]
@@ -66,6 +70,118 @@ def test_bad_predictions_are_refused_and_nothing_is_written(tmp_path: Path, rows
     with pytest.raises(InputError, match=complaint):
         measure(tmp_path, rows)
     assert not (tmp_path / "m.json").exists()
+
+
+# --- Other ways to a score, calibration, another judge -------------------------------------------------------------
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+LABELS = [{"id": id, "level": level, "score": score} for id, level, score in TRUTH]
+
+
+def run_metrics(folder: Path, predictions: list[dict[str, Any]], *more: str, labels=LABELS) -> dict[str, Any]:
+    main(["--predictions", write(folder / "p.jsonl", predictions), "--labels", write(folder / "l.jsonl", labels),
+          "--out", str(folder / "m.json"), *more])  # fmt: skip
+    return json.loads((folder / "m.json").read_text())
+
+
+def test_each_way_to_a_score_has_its_own_figures_and_coverage_and_none_is_mixed(tmp_path: Path):
+    rows: list[dict[str, Any]] = [
+        {"id": "a", "status": "ok", "score": 0.9, "expected_score": 0.7, "median_score": 0.8, "label_mass": 0.9},
+        {"id": "b", "status": "ok", "score": 0.5, "expected_score": 0.6, "median_score": 0.6, "label_mass": 0.5},
+        {"id": "c", "status": "refused", "expected_score": 0.3, "median_score": 0.4},
+        {"id": "d", "status": "unparsed"},
+        {"id": "e", "status": "ok", "score": 0.2},
+    ]
+    metrics = run_metrics(tmp_path, rows, "--resamples", "50")
+    assert metrics["coverage"] == 0.6 and metrics["mae"] == pytest.approx((0.1 + 0.1 + 0.2) / 3)
+    assert set(metrics["decodings"]) == {"expected", "median"}
+    expected, median = metrics["decodings"]["expected"], metrics["decodings"]["median"]
+    assert expected["coverage"] == 0.6 and expected["mae"] == pytest.approx((0.1 + 0.0 + 0.1) / 3)
+    assert median["mae"] == pytest.approx(0.0) and median["bias"] == pytest.approx(0.0)
+    assert expected["status_counts"] == {"ok": 3, "unparsed": 2, "refused": 0, "error": 0, "missing": 0}
+    assert set(expected) >= {"pearson", "ci", "confusion", "sampled_pairs"}
+    assert metrics["label_mass"] == {"n": 2, "mean": pytest.approx(0.7), "least": 0.5}
+    assert "calibrated" not in metrics and "attributes" not in metrics and "against" not in metrics
+
+
+def test_named_attributes_are_measured_where_labels_have_them(tmp_path: Path):
+    keys = Taxonomy.default().keys
+    labels = [{"id": "x", "level": 3, "score": 0.292, "labels": {key: float(key == "age") for key in keys}},
+              {"id": "y", "level": 3, "score": 0.292, "labels": {key: 1 if key == "age" else 0.5 * (key == "gender")
+                                                                 for key in keys}}]  # fmt: skip
+    rows = [{"id": "x", "status": "ok", "score": 0.3, "attributes": ["age", "gender"]},
+            {"id": "y", "status": "ok", "score": 0.3, "attributes": ["gender"], "composed_score": 0.292}]  # fmt: skip
+    metrics = run_metrics(tmp_path, rows, "--resamples", "0", labels=labels)
+    seen = metrics["attributes"]["per_attribute"]
+    assert (seen["age"]["precision"], seen["age"]["recall"], seen["age"]["f1"]) == (1, 0.5, pytest.approx(2 / 3))
+    assert (seen["gender"]["precision"], seen["gender"]["recall"], seen["gender"]["support"]) == (0, None, 0)
+    assert metrics["decodings"]["composed"]["coverage"] == 0.5
+    with pytest.raises(InputError, match="'pets' is not in the taxonomy"):
+        run_metrics(tmp_path, [{**rows[0], "attributes": ["pets"]}], labels=labels)
+
+
+def test_calibration_is_learnt_on_the_hold_out_alone_and_reported_apart(tmp_path: Path):
+    rng = np.random.default_rng(0)
+
+    def split(prefix: str, n: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        truth = rng.random(n)
+        said = np.clip(truth * 0.5 + rng.normal(0, 0.02, n), 0, 1)
+        labels = [{"id": f"{prefix}{i}", "level": level_of(t), "score": t} for i, t in enumerate(truth.tolist())]
+        answers = [{"id": f"{prefix}{i}", "status": "ok", "score": s, "expected_score": s / 2}
+                   for i, s in enumerate(said.tolist())]  # fmt: skip
+        return labels, answers
+
+    (held_labels, held), (labels, rows) = split("h", 60), split("t", 40)
+    more = ["--calibrate", write(tmp_path / "h.jsonl", held[:50]),
+            "--calibrate_labels", write(tmp_path / "hl.jsonl", held_labels), "--resamples", "20"]  # fmt: skip
+    metrics = run_metrics(tmp_path, rows, *more, labels=labels)
+    plain = run_metrics(tmp_path, rows, "--resamples", "20", labels=labels)
+    assert {**metrics, "calibrated": None} == {**plain, "calibrated": None}
+    assert set(metrics["calibrated"]) == {"stated", "expected"}
+    truth = np.array([row["score"] for row in labels])
+    for name, factor in (("stated", 1), ("expected", 0.5)):
+        x, y = np.array([row["score"] for row in held[:50]]) * factor, [row["score"] for row in held_labels[:50]]
+        line = np.polyfit(x, y, 1)
+        mapped = np.clip(np.polyval(line, np.array([row["score"] for row in rows]) * factor), 0, 1)
+        affine, isotonic = (metrics["calibrated"][name][kind] for kind in ("affine", "isotonic"))
+        assert affine["mae"] == pytest.approx(np.abs(mapped - truth).mean()) and affine["mae"] < metrics["mae"] / 3
+        assert affine["fitted"] == {"n": 50, "slope": pytest.approx(line[0]), "intercept": pytest.approx(line[1])}
+        assert isotonic["mae"] < metrics["mae"] / 3 and isotonic["coverage"] == 1
+    run_metrics(tmp_path, rows, *more, labels=labels)
+    inputs = json.loads((tmp_path / "m.run.json").read_text())["inputs"]
+    assert inputs.keys() == {"predictions", "labels", "calibrate", "calibrate_labels"}
+
+
+def test_calibrating_on_what_is_measured_is_refused(tmp_path: Path):
+    rows = [{"id": "a", "status": "ok", "score": 0.5}]
+    with pytest.raises(InputError, match="'a' is measured as well"):
+        run_metrics(tmp_path, rows, "--calibrate", write(tmp_path / "h.jsonl", rows),
+                    "--calibrate_labels", write(tmp_path / "hl.jsonl", LABELS[:1]))  # fmt: skip
+    with pytest.raises(InputError, match="calibrate and calibrate_labels go together"):
+        run_metrics(tmp_path, rows, "--calibrate", "h.jsonl")
+    held = [{"id": "h", "level": 4, "score": 0.1}]
+    with pytest.raises(InputError, match="h.jsonl: prediction id 'z' has no label"):
+        run_metrics(tmp_path, rows, "--calibrate", write(tmp_path / "h.jsonl", [{**rows[0], "id": "z"}]),
+                    "--calibrate_labels", write(tmp_path / "hl.jsonl", held))  # fmt: skip
+
+
+def test_another_judge_is_compared_on_the_photos_that_both_scored(tmp_path: Path, capsys):
+    rows = [{"id": id, "status": "ok", "score": score} for id, score in zip("abcd", (0.8, 0.6, 0.4, 0.2), strict=True)]
+    other = [{"id": id, "status": "ok", "score": score} for id, score in zip("bcde", (0.4, 0.2, 0.3, 0.1), strict=True)]
+    metrics = run_metrics(tmp_path, rows, "--against", write(tmp_path / "o.jsonl", other), "--resamples", "40")
+    assert metrics["against"]["n"] == 3
+    truth, levels = [0.6, 0.4, 0.1], [2, 3, 4]
+    expected = paired_difference(truth, [0.6, 0.4, 0.2], [0.4, 0.2, 0.3], levels, resamples=40)
+    assert metrics["against"]["figures"] == expected
+    assert expected["mae"]["difference"] == pytest.approx((0.1 - 0.6) / 3)
+    assert "MAE -0.167 against" in capsys.readouterr().out
+    with pytest.raises(InputError, match="o.jsonl: prediction id 'z' has no label"):
+        run_metrics(tmp_path, rows, "--against", write(tmp_path / "o.jsonl", [{**other[0], "id": "z"}]))
 
 
 def test_what_is_undefined_is_shown_as_a_dash():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 import os
 import random
 import shutil
@@ -10,16 +12,23 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from loopback import REFUSAL, Misbehaving, first_try_fails, identity, transformers_serve
+from safetensors.torch import load_file, save_file
 
+from cprt.decoding import summarise
 from cprt.errors import InputError
 from cprt.images import load_image
 from cprt.local import LocalModel
 from cprt.prompts import build
 from cprt.records import read_labels, read_predictions
+from cprt.scoring import severity
 from eval import metrics as metrics_command
 from eval.run import main
 
@@ -46,7 +55,7 @@ def test_every_label_has_one_prediction_with_the_models_own_words(demo, demo_bas
     assert [prediction.id for prediction in predictions] == [label.id for label in labels]
     model = LocalModel(str(demo_base), dtype="float32")
     photo = load_image(demo.images / str(labels[3].image))
-    (generation,) = model.generate([photo], build("zero_shot").messages(), 24)
+    (generation,) = model.generate([(build("zero_shot").messages(), [photo])], 24)
     assert predictions[3].text == generation.text
     assert len({prediction.text for prediction in predictions}) > 1  # it looks at the photos
 
@@ -87,12 +96,11 @@ def test_batching_and_prefix_sharing_change_no_answer(mixed_demo, demo_base, pro
     messages = build(prompt).messages()
     # Something that the base knows how to answer, so that its answers differ from photo to photo.
     messages[0]["content"][-1]["text"] = "List the things from A to Z. Use a list."
-    model = LocalModel(str(demo_base), dtype="float32")
-    together = model.generate(photos, messages, 20)
-    shared_one_by_one = [model.generate([photo], messages, 20)[0] for photo in photos]
-    model.model_type = "another family"  # takes the plain path
-    plain_together = model.generate(photos, messages, 20)
-    plain_one_by_one = [model.generate([photo], messages, 20)[0] for photo in photos]
+    rows = [(messages, [photo]) for photo in photos]
+    shared, plain = (LocalModel(str(demo_base), dtype="float32", share_prefix=share) for share in (True, False))
+    together, plain_together = shared.generate(rows, 20), plain.generate(rows, 20)
+    shared_one_by_one = [shared.generate([row], 20)[0] for row in rows]
+    plain_one_by_one = [plain.generate([row], 20)[0] for row in rows]
     assert together == shared_one_by_one == plain_together == plain_one_by_one
     assert len({generation.text for generation in together}) > 1
 
@@ -142,24 +150,6 @@ def test_an_answer_cut_off_at_the_token_limit_is_unparsed(demo, demo_base, tmp_p
     assert predictions[0].error == "cut off at 2 tokens" and predictions[0].text
 
 
-def test_random_kills_lose_and_double_nothing(demo, demo_base, evaluated, tmp_path):
-    """Killed at any moment and run again, the predictions are those of an undisturbed run."""
-    rng = random.Random(0)
-    command = [sys.executable, "-m", "eval.run", *options(demo, demo_base, tmp_path, "--batch_size", "1")]
-    kept = tmp_path / "answers.jsonl"
-    for target in sorted(rng.sample(range(1, 15), 3)):
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        while process.poll() is None and (not kept.exists() or kept.read_bytes().count(b"\n") < target):
-            time.sleep(0.01)
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-    assert kept.read_bytes().count(b"\n") < 16, "killed too late to prove anything"
-    subprocess.run(command, check=True, capture_output=True)
-    rows = [json.loads(line)["key"] for line in kept.read_text().splitlines()]
-    assert len(rows) == len(set(rows)) == 16
-    assert texts(tmp_path) == texts(evaluated)
-
-
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
@@ -185,3 +175,431 @@ def test_a_photo_that_is_none_stops_the_run_before_the_model_is_loaded(demo, tmp
     broken.write_text("not an image")
     with pytest.raises(InputError, match=f"{broken.name}: is not an image"):
         main(options(demo, Path("nowhere/at/all"), tmp_path / "out", "--images", str(images)))
+
+
+# --- Endpoints, several judges, several processes ------------------------------------------------------------------
+
+
+def judge_like(body: dict[str, Any]) -> tuple[str, str]:
+    """A served judge: its score follows from model, prompt and photo; every fifth photo is refused."""
+    digest = hashlib.sha256(f"{identity(body)} {body['model']}".encode()).digest()
+    if digest[0] % 5 == 0:
+        return REFUSAL, "stop"
+    return json.dumps({"score": round(digest[1] / 255, 3)}), "stop"
+
+
+def rows(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (out / "predictions.jsonl").read_text().splitlines()]
+
+
+def with_models(demo: Any, folder: Path, models: list[dict[str, Any]], *more: str, **options: Any) -> list[str]:
+    """Arguments for a YAML with ``models``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    content = {"models": models, "labels": str(demo.test_labels), "images": str(demo.images),
+               "out": str(folder / "out"), **options}  # fmt: skip
+    (folder / "eval.yaml").write_text(yaml.safe_dump(content))
+    return ["--config", str(folder / "eval.yaml"), *more]
+
+
+def served(url: str, name: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "model": f"model-{name}", "base_url": url, **more}
+
+
+def test_an_endpoint_is_judged_from_the_command_line(demo, tmp_path):
+    with Misbehaving(judge_like, first_try_fails, stall=20) as server:
+        arguments = ["--model", "some/model", "--base_url", server.url, "--labels", str(demo.test_labels), "--images",
+                     str(demo.images), "--out", str(tmp_path)]  # fmt: skip
+        main([*arguments, "--prompt", "intuition"])
+        asked = len(server.bodies)
+        main([*arguments, "--prompt", "intuition"])
+        assert len(server.bodies) == asked
+    body = server.bodies[0]
+    text = "".join(part["text"] for part in body["messages"][0]["content"] if part["type"] == "text")
+    assert text == "".join(part.get("text", "") for part in build("intuition").messages()[0]["content"])
+    assert body["temperature"] == 0 and "logprobs" not in body
+    found = rows(tmp_path)
+    assert {row["status"] for row in found} == {"ok", "refused"} and len(found) == 16
+    assert {row["model"] for row in found} == {"some/model"} and {row["prompt"] for row in found} == {"intuition"}
+    written = "".join(path.read_text() for path in tmp_path.iterdir())
+    assert str(server.port) not in written and "127.0.0.1" not in written
+
+
+def test_several_models_and_prompts_have_a_folder_each_and_one_store(demo, demo_base, adapter, tmp_path):
+    local = {
+        "name": "tiny",
+        "model": str(demo_base),
+        "max_new_tokens": 12,
+        "dtype": "float32",
+        "prompts": ["zero_shot"],
+    }
+    with Misbehaving(judge_like) as server:
+        models = [served(server.url, "one"), served(server.url, "two", target="attributes", prompts=["taxonomy"]),
+                  local, {**local, "name": "tuned", "adapter": str(adapter)}]  # fmt: skip
+        arguments = with_models(demo, tmp_path, models, prompt=["zero_shot", "taxonomy"], limit=6)
+        main(arguments)
+        assert len(server.bodies) == 18
+        main([*arguments, "--only", "one", "tuned"])
+        assert len(server.bodies) == 18
+    out = tmp_path / "out"
+    folders = ["one-taxonomy", "one-zero_shot", "tuned-zero_shot", "two-taxonomy", "tiny-zero_shot"]
+    assert sorted(path.name for path in out.iterdir()) == sorted(["answers.jsonl", *folders])
+    assert len((out / "answers.jsonl").read_text().splitlines()) == 30
+    for name in folders:
+        assert {path.name for path in (out / name).iterdir()} == {"predictions.jsonl", "metrics.json", "run.json"}
+        record = json.loads((out / name / "run.json").read_text())
+        assert record["prompt"]["name"] == name.split("-")[1] == rows(out / name)[0]["prompt"]
+        assert record["config"]["judge"]["name"] == name.split("-")[0] and record["config"]["models"] == []
+    assert json.loads((out / "two-taxonomy" / "run.json").read_text())["prompt"]["target"] == "attributes"
+    assert json.loads((out / "tuned-zero_shot" / "run.json").read_text())["adapter"] is not None
+    assert texts(out / "tuned-zero_shot") != texts(out / "tiny-zero_shot")
+    assert [row["text"] for row in rows(out / "one-taxonomy")] != [row["text"] for row in rows(out / "one-zero_shot")]
+
+
+def test_a_whole_folder_of_checkpoints_is_judged_each_apart(demo, demo_base, adapter, tmp_path):
+    folders = [tmp_path / "run" / f"checkpoint-{step}" for step in (20, 40)] + [tmp_path / "other" / "checkpoint-20"]
+    for folder in folders:
+        shutil.copytree(adapter, folder)
+    changed = load_file(folders[1] / "adapter_model.safetensors")
+    save_file({name: weight * 1.7 for name, weight in changed.items()}, folders[1] / "adapter_model.safetensors")
+    main(options(demo, demo_base, tmp_path / "two", "--limit", "5", "--adapter", *map(str, folders[:2])))
+    assert {path.name for path in (tmp_path / "two").iterdir()} == {"answers.jsonl", "checkpoint-20", "checkpoint-40"}
+    assert texts(tmp_path / "two" / "checkpoint-20") != texts(tmp_path / "two" / "checkpoint-40")
+    main(options(demo, demo_base, tmp_path / "three", "--limit", "5", "--adapter", *map(str, folders)))
+    named = {"run-checkpoint-20", "run-checkpoint-40", "other-checkpoint-20"}
+    assert {path.name for path in (tmp_path / "three").iterdir()} == {"answers.jsonl", *named}
+    # The same weights in another folder are the same judge.
+    assert len((tmp_path / "three" / "answers.jsonl").read_text().splitlines()) == 10
+    assert texts(tmp_path / "three" / "run-checkpoint-20") == texts(tmp_path / "three" / "other-checkpoint-20")
+    with pytest.raises(InputError, match="is there twice"):
+        main(options(demo, demo_base, tmp_path / "x", "--adapter", str(adapter), str(adapter)))
+
+
+def test_a_server_that_always_fails_gives_errors_no_figure_and_no_success(demo, tmp_path):
+    models = [served("", "bad", retries=0), served("", "good", retries=0)]
+
+    def fault(who: str, earlier: int) -> str | None:
+        return "500"
+
+    with Misbehaving(judge_like, fault) as bad, Misbehaving(judge_like) as good:
+        models[0]["base_url"], models[1]["base_url"] = bad.url, good.url
+        arguments = with_models(demo, tmp_path, models, prompt=["zero_shot"])
+        with pytest.raises(InputError, match="bad: every photo ended in an error .the first: HTTP 500"):
+            main(arguments)
+    found = rows(tmp_path / "out" / "bad")
+    assert [row["status"] for row in found] == ["error"] * 16 and not any(row["score"] for row in found)
+    metrics = json.loads((tmp_path / "out" / "bad" / "metrics.json").read_text())
+    assert metrics["coverage"] == 0 and metrics["status_counts"]["error"] == 16
+    assert {metrics[name] for name in ("pearson", "spearman", "mae", "bias", "level_accuracy")} == {None}
+    assert {row["status"] for row in rows(tmp_path / "out" / "good")} == {"ok", "refused"}  # the next one was asked
+
+
+def test_a_refused_key_is_one_line_and_the_rest_is_kept(demo, tmp_path, monkeypatch):
+    asked = 0
+
+    def expires(body: dict[str, Any]) -> Any:
+        nonlocal asked
+        asked += 1
+        return judge_like(body) if asked <= 5 else (401, {"error": {"message": "Incorrect API key sk-secret-1234"}})
+
+    monkeypatch.setenv("JUDGE_KEY", "sk-secret-1234")
+    with Misbehaving(expires) as server:
+        arguments = with_models(demo, tmp_path, [served(server.url, "one", api_key_env="JUDGE_KEY", concurrency=1)])
+        with pytest.raises(InputError, match="the endpoint refuses the key in JUDGE_KEY"):
+            main(arguments)
+    found = rows(tmp_path / "out")
+    assert len(found) == 16 and sum(row["status"] == "error" for row in found) == 11
+    assert {row["error"] for row in found if row["status"] == "error"} == {"not asked: the run stopped before"}
+    assert "sk-secret" not in "".join(path.read_text() for path in (tmp_path / "out").iterdir())
+
+
+def test_photos_leave_the_machine_only_when_told(demo, tmp_path):
+    arguments = with_models(demo, tmp_path, [served("https://api.example.com/v1", "far")])
+    with pytest.raises(InputError, match="set --allow_remote true"):
+        main(arguments)
+    assert not (tmp_path / "out").exists()
+
+
+def test_refusals_are_asked_again_only_when_told_and_errors_always(demo, tmp_path):
+    better = False
+
+    def learns(body: dict[str, Any]) -> Any:
+        answer = judge_like(body)
+        if better and answer[0] == REFUSAL:
+            return '{"score": 0.5}', "stop"
+        return answer if better or int(identity(body)[:2], 16) % 3 else (400, {"error": {"message": "no"}})
+
+    with Misbehaving(learns) as server:
+        arguments = with_models(demo, tmp_path, [served(server.url, "one")])
+        main(arguments)
+        first = rows(tmp_path / "out")
+        better = True
+        calls = []
+        for retry in ([], [], ["--retry", "refused"], ["--retry", "refused"]):
+            before = len(server.bodies)
+            main([*arguments, *retry])
+            calls.append(len(server.bodies) - before)
+            if not calls[1:]:
+                second = rows(tmp_path / "out")
+    errors, refused = (sum(row["status"] == status for row in table)
+                       for status, table in (("error", first), ("refused", second)))  # fmt: skip
+    assert errors and refused and calls == [errors, 0, refused, 0]
+    last = rows(tmp_path / "out")
+    assert {row["status"] for row in last} == {"ok"}
+    assert [row for row in first if row["status"] == "ok"] == [
+        row for row, old in zip(last, first, strict=True) if old["status"] == "ok"]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("models", "more", "complaint"),
+    [
+        (
+            [{"name": "a", "model": "m", "prompts": ["clever"]}],
+            [],
+            "models[1]: field 'prompts': must be a list of zero",
+        ),
+        ([{"name": "a", "model": "m", "target": "x"}], [], "models[1]: field 'target': 'x' is not one of"),
+        ([{"name": "a", "model": "m"}, {"name": "A", "model": "n"}], [], "'a' is there twice"),
+        ([{"name": "a", "model": "m"}], ["--only", "b"], "only: no model is called 'b' (there are a)"),
+        ([{"name": "a", "model": "m"}], ["--model", "n"], "needs model, or models in the YAML, and not both"),
+        ([{"name": "a", "model": "m"}], ["--adapter", "n"], "adapter goes with model"),
+        ([{"name": "a", "model": "m", "adapter": "tests"}], [], "tests: is not an adapter folder"),
+        ([{"name": "a", "model": "m"}], ["--prompt", "clever"], "invalid choice: 'clever'"),
+        ([{"name": "a", "model": "m"}], ["--retry", "error"], "retry: 'error' is not one of refused, unparsed"),
+    ],
+)
+def test_bad_models_get_one_line(demo, tmp_path, models, more, complaint):
+    with pytest.raises(InputError) as caught:
+        main(with_models(demo, tmp_path, models, *more))
+    assert complaint in str(caught.value) and "\n" not in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture
+def shard(monkeypatch):
+    """Runs one process's part in this process."""
+
+    def run(arguments: list[str], rank: int, world: int) -> None:
+        with monkeypatch.context() as patch:
+            patch.setenv("RANK", str(rank))
+            patch.setenv("WORLD_SIZE", str(world))
+            main(arguments)
+
+    return run
+
+
+def test_several_processes_answer_a_part_each_and_the_last_writes(demo, tmp_path, shard, capsys):
+    with Misbehaving(judge_like, delay=0.05) as server:
+        alone = with_models(demo, tmp_path / "alone", [served(server.url, "one")], prompt=["zero_shot", "taxonomy"])
+        main(alone)
+        assert len(server.bodies) == 32
+        parts = with_models(demo, tmp_path / "parts", [served(server.url, "one")], prompt=["zero_shot", "taxonomy"])
+        out = tmp_path / "parts" / "out"
+        shard(parts, 0, 2)
+        assert "answers are still missing" in capsys.readouterr().out and not (out / "one-taxonomy").exists()
+        shard(parts, 1, 2)
+        for name in ("one-taxonomy", "one-zero_shot"):
+            assert rows(out / name) == rows(tmp_path / "alone" / "out" / name)
+        assert len(server.bodies) == 64
+        stores = [out / f"answers.{rank}-of-2.jsonl" for rank in (0, 1)]
+        counts = [len(store.read_text().splitlines()) for store in stores]
+        assert sum(counts) == 32 and min(counts) > 5
+        # One process, and another number of them, ask nothing that is kept.
+        shutil.rmtree(out / "one-taxonomy")
+        main(parts)
+        for rank in range(3):
+            shard(parts, rank, 3)
+        assert len(server.bodies) == 64 and rows(out / "one-taxonomy") == rows(tmp_path / "alone/out/one-taxonomy")
+
+
+def test_accelerate_launch_shards_a_local_model_with_the_answers_of_one_process(demo, demo_base, evaluated, tmp_path):
+    command = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch", "--multi_gpu",
+               "--num_processes", "2", "--main_process_port", "0", "-m", "eval.run"]  # fmt: skip
+    done = subprocess.run([*command, *options(demo, demo_base, tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert texts(tmp_path) == texts(evaluated)
+    assert {path.name for path in tmp_path.glob("answers*")} == {f"answers.{rank}-of-2.jsonl" for rank in (0, 1)}
+
+
+def test_a_refusal_asked_again_by_another_process_gives_way_to_its_answer(demo, tmp_path, shard):
+    refusing = True
+
+    def judge(body: dict[str, Any]) -> tuple[str, str]:
+        return (REFUSAL, "stop") if refusing else ('{"score": 0.5}', "stop")
+
+    with Misbehaving(judge) as server:
+        arguments = with_models(demo, tmp_path, [served(server.url, "one")], limit=4)
+        for rank in (0, 1):
+            shard(arguments, rank, 2)
+        refusing = False
+        main([*arguments, "--retry", "refused"])
+        assert {row["status"] for row in rows(tmp_path / "out")} == {"ok"}
+        for rank in (0, 1):
+            shard(arguments, rank, 2)
+    assert {row["status"] for row in rows(tmp_path / "out")} == {"ok"} and len(server.bodies) == 8
+
+
+@pytest.mark.parametrize(("rank", "world"), [("2", "2"), ("x", "2"), ("-1", "2"), ("0", "")])
+def test_an_odd_environment_is_one_line(demo, tmp_path, monkeypatch, rank, world):
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.setenv("WORLD_SIZE", world)
+    with pytest.raises(InputError, match="RANK=.* and WORLD_SIZE=.* in the environment do not fit together"):
+        main(with_models(demo, tmp_path, [served("http://127.0.0.1:1/v1", "one")]))
+
+
+# --- Kills ---------------------------------------------------------------------------------------------------------
+
+
+def kill_at_random(command: list[str], out: Path, answers: int, kills: int, seed: int) -> None:
+    """Start the command and kill it after a random number of kept answers, again and again; then let it end."""
+    rng = random.Random(seed)
+    kept = out / "answers.jsonl"
+    for target in sorted(rng.choices(range(answers - 2), k=kills)):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while process.poll() is None and (not kept.exists() or kept.read_bytes().count(b"\n") < target):
+            time.sleep(0.005)
+        time.sleep(rng.uniform(0, 0.05))
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL, "ended before the kill: it proves nothing"
+    subprocess.run(command, check=True, capture_output=True)
+    keys = [json.loads(line)["key"] for line in kept.read_text().splitlines() if '"error"' not in line]
+    assert len(keys) == len(set(keys)) == answers
+    assert not [path for path in out.rglob("*") if path.name.endswith(".partial")]
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(30, marks=pytest.mark.soak)])
+def test_random_kills_lose_and_double_nothing(demo, tmp_path, kills):
+    """Killed at any moment, amid faults too, and run again, the predictions are those of an undisturbed run."""
+    with Misbehaving(judge_like) as server:
+        main(with_models(demo, tmp_path / "calm", [served(server.url, "one")], prompt=["zero_shot", "taxonomy"]))
+    with Misbehaving(judge_like, first_try_fails, delay=0.05, stall=20) as server:
+        model = served(server.url, "one", timeout=2, retries=12, concurrency=2)
+        arguments = with_models(demo, tmp_path / "killed", [model], prompt=["zero_shot", "taxonomy"])
+        command = [sys.executable, "-m", "eval.run", *arguments]
+        kill_at_random(command, tmp_path / "killed" / "out", 32, kills, seed=kills)
+    for name in ("one-zero_shot", "one-taxonomy"):
+        assert rows(tmp_path / "killed" / "out" / name) == rows(tmp_path / "calm" / "out" / name)
+
+
+@pytest.mark.soak
+def test_random_kills_of_a_local_model_change_no_answer(demo, demo_base, evaluated, tmp_path):
+    command = [sys.executable, "-m", "eval.run", *options(demo, demo_base, tmp_path, "--batch_size", "1")]
+    kill_at_random(command, tmp_path, 16, 5, seed=0)
+    assert texts(tmp_path) == texts(evaluated)
+
+
+def test_photos_are_encoded_once_for_all_prompts_and_each_shared_text_once(demo, demo_base, tmp_path, monkeypatch):
+    from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLModel, Qwen3VLTextModel
+
+    prompts, counts = ["zero_shot", "intuition", "taxonomy"], Counter[str]()
+
+    def counted(kind: type, method: str, name: Callable[..., str | None]) -> None:
+        original = getattr(kind, method)
+
+        def count(self: Any, *args: Any, **more: Any) -> Any:
+            counts[name(*args, **more) or "other"] += 1
+            return original(self, *args, **more)
+
+        monkeypatch.setattr(kind, method, count)
+
+    counted(Qwen3VLModel, "get_image_features", lambda *args, **more: "photos")
+    # A shared text is the only thing that the language model is given as ids.
+    counted(Qwen3VLTextModel, "forward", lambda input_ids=None, **more: None if input_ids is None else "shared text")
+    main(options(demo, demo_base, tmp_path / "all", "--prompt", *prompts, "--batch_size", "8"))
+    assert counts["photos"] == 2 and counts["shared text"] == 3  # 16 photos in batches of 8, three prompts
+    for prompt in prompts:
+        main(options(demo, demo_base, tmp_path / prompt, "--prompt", prompt, "--batch_size", "8"))
+        assert texts(tmp_path / prompt) == texts(tmp_path / "all" / f"demo_base-{prompt}")
+
+
+# --- Decodings -----------------------------------------------------------------------------------------------------
+
+
+def test_expected_decoding_of_a_local_model_is_the_mean_of_its_distribution(demo, demo_base, evaluated, tmp_path):
+    main(options(demo, demo_base, tmp_path, "--decoding", "expected", "--limit", "4", "--batch_size", "3"))
+    found, labels = rows(tmp_path), read_labels(demo.test_labels)
+    assert [row["text"] for row in found] == list(texts(evaluated).values())[:4]  # greedy as before
+    model = LocalModel(str(demo_base), dtype="float32")
+    photo = load_image(demo.images / str(labels[2].image))
+    (generation,) = model.generate([(build("zero_shot").messages(), [photo])], 24, '{"score": ')
+    expected = summarise(generation.distribution)
+    row = found[2]
+    assert (row["expected_score"], row["median_score"], row["label_mass"]) == (
+        pytest.approx(expected.mean, abs=1e-4), pytest.approx(expected.median, abs=2e-3),
+        pytest.approx(expected.mass, rel=1e-3))  # fmt: skip
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    assert set(metrics["decodings"]) == {"expected", "median"} and metrics["decodings"]["expected"]["coverage"] == 1
+    truth = [label.score for label in labels[:4]]
+    errors = [abs(row["expected_score"] - score) for row, score in zip(found, truth, strict=True)]
+    assert metrics["decodings"]["expected"]["mae"] == pytest.approx(sum(errors) / 4)
+    assert metrics["coverage"] == 0  # the base states no score
+    record = json.loads((tmp_path / "run.json").read_text())
+    assert record["decoding"]["expected"] == "the tree of all scores" and record["dtype"] == "float32"
+    assert sum(way["count"] for way in record["answers_made"]) == 4
+    assert {way["batch"] for way in record["answers_made"]} == {1, 3}
+
+
+def test_attributes_compose_a_score_beside_the_stated_one(demo, tmp_path):
+    answer = '{"attributes": ["age", "biometrics"], "level": 2, "score": 0.4}'
+    with Misbehaving(lambda body: (answer, "stop")) as server:
+        main(with_models(demo, tmp_path, [served(server.url, "one", target="attributes")], limit=3))
+    row = rows(tmp_path / "out")[0]
+    assert (row["score"], row["level"], row["stated_level"], row["attributes"]) == (0.4, 3, 2, ["age", "biometrics"])
+    assert row["composed_score"] == severity((1, 0, 1, 0)).score
+    metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    assert metrics["decodings"]["composed"]["coverage"] == 1
+    assert metrics["attributes"]["per_attribute"]["biometrics"]["precision"] is not None
+
+
+def test_an_endpoints_alternatives_give_the_expectation_and_one_without_is_asked_without(demo, tmp_path):
+    def certain(token: str) -> dict[str, Any]:
+        return {"token": token, "logprob": 0.0, "top_logprobs": [{"token": token, "logprob": 0.0}]}
+
+    last = [{"token": "2", "logprob": math.log(0.6)}, {"token": "8", "logprob": math.log(0.3)}]
+    content = [certain('{"score": '), certain("0.71"), {**last[0], "top_logprobs": last}, certain("}")]
+
+    def judge(body: dict[str, Any]) -> Any:
+        if body["model"] == "model-without" and "logprobs" in body:
+            message = "Unsupported parameter: 'logprobs' is not supported with this model."
+            return 400, {"error": {"message": message, "param": "logprobs"}}
+        choice = {"message": {"content": '{"score": 0.712}'}, "finish_reason": "stop"}
+        if body.get("logprobs"):
+            assert body["top_logprobs"] == 20
+            choice["logprobs"] = {"content": content}
+        return 200, {"choices": [choice]}
+
+    with Misbehaving(judge) as server:
+        models = [served(server.url, name, concurrency=1) for name in ("with", "without")]
+        main(with_models(demo, tmp_path, models, decoding="expected", limit=3))
+    row, without = rows(tmp_path / "out" / "with")[0], rows(tmp_path / "out" / "without")[0]
+    assert row["score"] == without["score"] == 0.712
+    assert row["expected_score"] == pytest.approx((0.6 * 0.712 + 0.3 * 0.718) / 0.9)
+    assert (row["median_score"], row["label_mass"]) == (0.712, pytest.approx(0.9))
+    assert (without["expected_score"], without["label_mass"]) == (None, None)
+    records = [json.loads((tmp_path / "out" / name / "run.json").read_text()) for name in ("with", "without")]
+    assert records[0]["decoding"]["expected"] == "top_logprobs 20" and records[0]["answers_made"] == []
+    assert records[1]["answers_made"] == [{"without": ["logprobs"], "count": 3}]
+
+
+# --- The same adapter in three places ------------------------------------------------------------------------------
+
+
+def test_an_adapter_says_the_same_through_transformers_merged_and_served(demo, demo_base, adapter, tmp_path):
+    merged = tmp_path / "merged"
+    shutil.copytree(demo_base, merged)
+    LocalModel(str(demo_base), str(adapter), dtype="float32").model.merge_and_unload().save_pretrained(merged)
+    common = {"max_new_tokens": 24, "max_pixels": 9216}
+    local = {**common, "dtype": "float32"}
+    with transformers_serve([merged], tmp_path) as urls:
+        models = [{"name": "adapter", "model": str(demo_base), "adapter": str(adapter), **local},
+                  {"name": "merged", "model": str(merged), **local},
+                  {"name": "served", "model": str(merged), "base_url": urls[merged], "image_format": "png",
+                   "concurrency": 2, **common}]  # fmt: skip
+        main(with_models(demo, tmp_path, models, prompt=["zero_shot"], limit=6, decoding="expected"))
+    found = {name: rows(tmp_path / "out" / name) for name in ("adapter", "merged", "served")}
+    words = {name: [row["text"] for row in table] for name, table in found.items()}
+    assert words["adapter"] == words["merged"] == words["served"] and len(set(words["adapter"])) > 1
+    for column in ("expected_score", "label_mass"):  # `transformers serve` gives no probabilities
+        of_adapter, of_merged = ([row[column] for row in found[name]] for name in ("adapter", "merged"))
+        assert of_adapter == pytest.approx(of_merged, rel=1e-3) and len(set(of_adapter)) == 6
+    scores = [[row["score"] for row in table] for table in found.values()]
+    assert scores[0] == scores[1] == scores[2]

@@ -13,6 +13,8 @@ import torch
 from harness import build, train
 
 from cprt.records import read_pairs
+from cprt.taxonomy import Taxonomy
+from train.holdout import HoldOut
 
 
 def main() -> None:
@@ -26,8 +28,11 @@ def main() -> None:
         if share:
             assert trainer.plain_reason is None, trainer.plain_reason
         gradients, adapter, _ = train(trainer)
+        holdout = HoldOut(pairs[:3], Path(paths["images"]), 2, 16, Taxonomy.default())
+        figures = holdout.measure(trainer.model, trainer.processing_class, trainer.args.process_index, 2)
         if trainer.is_world_process_zero():
-            result = {"processes": trainer.args.world_size, "gradients": gradients[0], "adapter": adapter}
+            result = {"processes": trainer.args.world_size, "gradients": gradients[0], "adapter": adapter,
+                      "holdout": figures}  # fmt: skip
             torch.save(result, output / f"{name}.pt")
     trainer.accelerator.end_training()
 

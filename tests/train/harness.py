@@ -13,7 +13,7 @@ from trl import SFTConfig, SFTTrainer
 
 from cprt.local import load_model, load_processor
 from cprt.records import Pair
-from train.options import LANGUAGE_MODEL_PROJECTIONS
+from train.adapter import LANGUAGE_MODEL_PROJECTIONS
 from train.pair_dataset import pair_collator, pair_dataset
 from train.shared_prefix import SharedPrefixTrainer
 

@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 
 from cprt.errors import InputError
 from cprt.records import read_pairs
-from train.checks import StopOnBadLoss, check_saved, trainable_table
+from train.checks import StopOnBadLoss, adapter_tensors, check_effect, check_saved, trainable_table
 
 
 @pytest.fixture
@@ -46,22 +46,43 @@ def test_a_saved_adapter_is_read_back(trainer, tmp_path):
     """What was saved is compared with what is in memory: a lost tensor, another value, an adapter of zeros."""
     folder = tmp_path / "saved"
     trainer.model.save_pretrained(folder)
-    assert check_saved(trainer.model, folder) == 2 * 7 * 4
+    assert check_saved(adapter_tensors(trainer.model), folder) == 2 * 7 * 4
     path = folder / "adapter_model.safetensors"
     good = load_file(path)
     first = next(iter(good))
     save_file({name: weight for name, weight in good.items() if name != first}, path)
     with pytest.raises(RuntimeError, match="has 55 tensors, the model 56"):
-        check_saved(trainer.model, folder)
+        check_saved(adapter_tensors(trainer.model), folder)
     save_file({**good, first: good[first] + 1}, path)
     with pytest.raises(RuntimeError, match=first):
-        check_saved(trainer.model, folder)
+        check_saved(adapter_tensors(trainer.model), folder)
     for name, weight in trainable(trainer.model).items():
         if "lora_B" in name:
             weight.data.zero_()
     trainer.model.save_pretrained(folder)
     with pytest.raises(RuntimeError, match="every lora_B is zero"):
-        check_saved(trainer.model, folder)
+        check_saved(adapter_tensors(trainer.model), folder)
+
+
+def test_an_adapter_without_effect_is_an_error(trainer, tmp_path):
+    """The saved file is loaded beside the one in memory: the same logits, other ones than the base, or an error."""
+    row = trainer.data_collator([trainer.train_dataset[0]])
+    trainer.model.save_pretrained(tmp_path / "good")
+    before = {name: weight.clone() for name, weight in trainer.model.named_parameters()}
+    assert check_effect(trainer.model, tmp_path / "good", row) > 0.01
+    assert all((weight == before[name]).all() for name, weight in trainer.model.named_parameters())
+    assert trainer.model.active_adapter == "default" and list(trainer.model.peft_config) == ["default"]
+
+    path = tmp_path / "good" / "adapter_config.json"  # the weights are right, their scale is not
+    path.write_text(path.read_text().replace('"lora_alpha": 16', '"lora_alpha": 64'))
+    with pytest.raises(RuntimeError, match="other logits than the one that was trained"):
+        check_effect(trainer.model, tmp_path / "good", row)
+    for name, weight in trainer.model.named_parameters():
+        if "lora_B" in name:
+            weight.data.zero_()
+    trainer.model.save_pretrained(tmp_path / "nothing")
+    with pytest.raises(RuntimeError, match="changes no logit"):
+        check_effect(trainer.model, tmp_path / "nothing", row)
 
 
 def test_what_would_be_trained_is_counted(trainer):

@@ -22,10 +22,13 @@ from hypothesis import strategies as st
 from peft import get_peft_model
 from transformers import BitsAndBytesConfig
 from transformers.trainer_utils import set_seed
+from trl import SFTTrainer
 
 from cprt.local import load_model
 from cprt.prompts import build as build_prompt
 from cprt.records import Pair, read_pairs
+from cprt.taxonomy import Taxonomy
+from train.holdout import HoldOut
 from train.pair_dataset import pair_dataset
 from train.shared_prefix import SharedPrefixTrainer, common_prefix, plain_reason
 
@@ -190,9 +193,14 @@ def test_two_processes(demo_base, mixed_demo, pairs, root, tmp_path):
     stock = build(demo_base, mixed_demo.images, pairs[:16], tmp_path, share=None, per_device_train_batch_size=2,
                   gradient_accumulation_steps=4, max_steps=2)  # fmt: skip
     (expected, *_), adapter, _ = train(stock)
+    holdout = HoldOut(pairs[:3], mixed_demo.images, 2, 16, Taxonomy.default())
+    figures = holdout.measure(stock.model, stock.processing_class)
     for name in ("stock", "shared", "checkpointed"):
         result = torch.load(tmp_path / f"{name}.pt", weights_only=True)
         assert result["processes"] == 2
+        assert result["holdout"].keys() == figures.keys()
+        for figure, value in figures.items():  # None where a figure is undefined
+            assert result["holdout"][figure] == (value if value is None else pytest.approx(value, rel=1e-6)), figure
         assert difference(result["gradients"], expected) < GRADIENT_TOLERANCE, name
         assert difference(result["adapter"], adapter) < WEIGHT_TOLERANCE, name
 
@@ -348,3 +356,18 @@ def token_batch(ids: list[int]) -> dict[str, torch.Tensor]:
     labels = torch.full_like(row, -100)
     labels[0, -1] = ids[-1]
     return {"input_ids": row, "labels": labels, "attention_mask": torch.ones_like(row)}
+
+
+def test_logits_are_computed_where_there_are_labels(trainer):
+    """From the first label of the batch on, and no earlier; the loss is TRL's, which computes them all on a CPU."""
+    batch = trainer._prepare_inputs(trainer.data_collator([trainer.train_dataset[index] for index in range(4)]))
+    scored: list[int] = []
+    base = trainer.model.get_base_model()
+    hook = base.register_forward_hook(lambda module, args, output: scored.append(output.label_mask.shape[1]))
+    loss = trainer.compute_loss(trainer.model, dict(batch), num_items_in_batch=50)
+    whole = SFTTrainer.compute_loss(trainer, trainer.model, dict(batch), num_items_in_batch=50)
+    hook.remove()
+    length = batch["labels"].shape[1]
+    first = int((batch["labels"] != -100).any(dim=0).nonzero()[0, 0])
+    assert scored == [length - first, length - 1] and first > 10
+    assert float(loss) == pytest.approx(float(whole), rel=1e-6)

@@ -1,0 +1,109 @@
+"""What makes `cprt eval` fast: the shared prefix for a local model, and the client for an endpoint.
+
+    python benchmarks/eval_speed.py [--json FILE] [--rounds 3] [--image_tokens 64] [--photos 16]
+
+Local: a random Qwen3-VL, large enough that arithmetic dominates, is asked the taxonomy prompt, brought to 900 tokens,
+about photos of one size, and gives answers as long as a score, in float32. ``prefix_ratio`` is the median time of the
+plain way over that of the shared prefix, in rounds that alternate; each round begins without any kept prefix.
+``answers_identical``: every answer of both ways. Endpoint: ``client_ratio`` as benchmarks/client_speed.py measures it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from typing import Any
+
+import client_speed
+import numpy as np
+from PIL import Image
+from random_model import BASE, random_qwen3_vl
+
+from cprt.local import LocalModel
+from cprt.prompts import build
+from cprt.records import write_json
+
+BATCH = 8
+PROMPT_TOKENS = 900
+ANSWER_TOKENS = 12  # {"score": 0.712} and its end
+SIDES = {64: (256, 256), 256: (512, 512)}  # 32 x 32 pixels a token
+
+
+def measure_prefix(image_tokens: int, photos: int, rounds: int, width: int) -> dict[str, Any]:
+    """Photos a second with and without the shared prefix, and whether the answers are the same."""
+    rng = np.random.default_rng(0)
+    images = [Image.fromarray(rng.integers(0, 256, (*SIDES[image_tokens], 3), dtype=np.uint8)) for _ in range(photos)]
+    messages = build("taxonomy", "attributes").messages()
+    policy = messages[0]["content"][0]
+    with tempfile.TemporaryDirectory() as folder:
+        model = random_qwen3_vl(width)
+        model.model.visual.merger.linear_fc2.weight.data *= 30  # photos must matter: with small random weights every
+        for weight in model.model.language_model.layers.parameters():  # answer would be the same, and the comparison
+            weight.data *= 4 if weight.ndim == 2 else 1  # of answers would prove nothing
+        model.save_pretrained(folder)
+        ways = {}
+        for name, share in (("plain", False), ("shared", True)):
+            LocalModel(BASE).processor.save_pretrained(folder)
+            ways[name] = LocalModel(folder, dtype="float32", share_prefix=share,
+                                    max_pixels=SIDES[image_tokens][0] * SIDES[image_tokens][1])  # fmt: skip
+
+    def run(model: LocalModel) -> tuple[float, list[str]]:
+        model.forget()
+        start = time.perf_counter()
+        answers = []
+        for first in range(0, photos, BATCH):
+            rows = [(messages, [image]) for image in images[first : first + BATCH]]
+            answers += [generation.text for generation in model.generate(rows, ANSWER_TOKENS)]
+        return time.perf_counter() - start, answers
+
+    tokenizer = ways["plain"].processor.tokenizer
+    while (length := len(tokenizer(policy["text"])["input_ids"])) < PROMPT_TOKENS:
+        policy["text"] += "Look again. " * max(1, (PROMPT_TOKENS - length) // 12)
+    for model in ways.values():  # warm up
+        model.generate([(messages, images[:1])], 2)
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    said: dict[str, list[str]] = {}
+    for _ in range(rounds):
+        for name, model in ways.items():
+            took, said[name] = run(model)
+            seconds[name].append(took)
+    plain, shared = (statistics.median(seconds[name]) for name in ways)
+    return {
+        "prompt_tokens": length,
+        "image_tokens": image_tokens,
+        "answer_tokens": ANSWER_TOKENS,
+        "photos": photos,
+        "plain_photos_a_second": photos / plain,
+        "shared_photos_a_second": photos / shared,
+        "prefix_ratio": plain / shared,
+        "answers_identical": said["plain"] == said["shared"],
+        "different_answers": len(set(said["plain"])),
+        "rounds": seconds,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--image_tokens", type=int, default=64, choices=list(SIDES))
+    parser.add_argument("--photos", type=int, default=16)
+    parser.add_argument("--width", type=int, default=512, help="hidden size of the language model")
+    parser.add_argument("--calls", type=int, default=2000)
+    parser.add_argument("--in_flight", type=int, default=64)
+    parser.add_argument("--json", help="file for the figures")
+    args = parser.parse_args()
+    figures = measure_prefix(args.image_tokens, args.photos, args.rounds, args.width)
+    print(f"prompt {figures['prompt_tokens']} tokens, image {args.image_tokens}: "
+          f"plain {figures['plain_photos_a_second']:.2f} photos a second, shared prefix "
+          f"{figures['shared_photos_a_second']:.2f}, ratio {figures['prefix_ratio']:.2f}, answers "
+          f"{'identical' if figures['answers_identical'] else 'DIFFERENT'}", flush=True)  # fmt: skip
+    client = client_speed.measure(args.calls, args.in_flight, args.rounds)
+    figures |= {"client_ratio": client["client_ratio"], "client": client}
+    if args.json:
+        write_json(args.json, figures)
+
+
+if __name__ == "__main__":
+    main()

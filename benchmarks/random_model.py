@@ -1,0 +1,22 @@
+"""A Qwen3-VL of random weights, large enough that arithmetic dominates, for measurements on a processor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+BASE = "assets/demo_base"  # its tokenizer, processor and vision encoder
+
+
+def random_qwen3_vl(width: int) -> Any:
+    """Six layers of hidden size ``width`` in float32; the same weights every time."""
+    import torch
+    from transformers import AutoConfig, AutoModelForImageTextToText
+
+    torch.manual_seed(0)
+    config = AutoConfig.from_pretrained(BASE)
+    config.text_config.update({"hidden_size": width, "intermediate_size": 3 * width, "num_hidden_layers": 6,
+                               "num_attention_heads": width // 64, "num_key_value_heads": width // 128,
+                               "head_dim": 64, "dtype": "float32"})  # fmt: skip
+    config.text_config.rope_parameters["mrope_section"] = [12, 10, 10]
+    config.vision_config.out_hidden_size = width
+    return AutoModelForImageTextToText.from_config(config, dtype=torch.float32)

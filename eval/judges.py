@@ -1,0 +1,139 @@
+"""What ``cprt eval`` asks: which judges, each a model with a prompt, and where their results go."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cprt.decoding import SCORE_LEAD_IN
+from cprt.errors import InputError
+from cprt.local import check_adapter
+from cprt.prompts import PROMPTS, TARGETS, Prompt, build
+from cprt.questions import ModelSpec, Question
+from cprt.records import Label, read_json
+from cprt.taxonomy import Taxonomy
+
+TOP_LOGPROBS = 20  # the most that OpenAI's interface gives
+
+
+@dataclass(frozen=True)
+class Judge:
+    """A model asked with one prompt. ``name`` is that of its folder, ``model`` what its rows call the model."""
+
+    name: str
+    spec: ModelSpec
+    prompt: Prompt
+    expected: bool
+
+    @property
+    def model(self) -> str:
+        return self.spec.model if self.spec.adapter is None else f"{self.spec.model}+{self.spec.adapter}"
+
+    def question(self, photo: Path) -> Question:
+        lead_in = None
+        if self.expected and self.spec.base_url is None:
+            lead_in = SCORE_LEAD_IN if self.prompt.target == "score" else ""
+        return Question(self.prompt.messages(), (photo,), lead_in)
+
+    def record(self) -> dict[str, Any]:
+        """How its answers were decoded, for the run record."""
+        decoding: dict[str, Any] = {"greedy": self.spec.temperature == 0, "max_new_tokens": self.spec.max_new_tokens,
+                                    "dtype": self.spec.dtype, "max_pixels": self.spec.max_pixels}  # fmt: skip
+        if self.expected:
+            local = "the tree of all scores"
+            decoding["expected"] = local if self.spec.base_url is None else f"top_logprobs {self.spec.top_logprobs}"
+        return decoding
+
+
+def from_options(
+    model: str,
+    adapters: Sequence[str],
+    prompts: Sequence[str],
+    target: str,
+    decoding: str,
+    taxonomy: Taxonomy,
+    **options: Any,
+) -> list[Judge]:
+    """Judges for one model, with each adapter or none, and every prompt. ``options`` are fields of ModelSpec."""
+    names = _names([adapter.rstrip("/") for adapter in adapters] or [model.rstrip("/")])
+    stacked: Sequence[str | None] = adapters or [None]
+    rows = [{"name": name, "model": model, "adapter": adapter, **options}
+            for name, adapter in zip(names, stacked, strict=True)]  # fmt: skip
+    specs = [ModelSpec.read(row, "options") for row in rows]
+    # As it stands: an adapter's own cap, or the processor's.
+    specs = [replace(spec, max_pixels=options["max_pixels"]) if spec.base_url is None else spec for spec in specs]
+    return _judges([(spec, prompts, target) for spec in specs], decoding, taxonomy)
+
+
+def from_rows(
+    rows: Sequence[Mapping[str, Any]],
+    prompts: Sequence[str],
+    target: str,
+    decoding: str,
+    only: Sequence[str],
+    taxonomy: Taxonomy,
+) -> list[Judge]:
+    """Judges from the ``models`` of a YAML: fields of ModelSpec, and ``prompts`` and ``target`` where they differ."""
+    asked = []
+    for number, row in enumerate(rows, start=1):
+        where = f"models[{number}]"
+        own_prompts, own_target = row.get("prompts", prompts), row.get("target", target)
+        if not isinstance(own_prompts, list) or not own_prompts or not set(map(str, own_prompts)) <= set(PROMPTS):
+            raise InputError.at(where, f"must be a list of {', '.join(PROMPTS)}", field="prompts")
+        if own_target not in TARGETS:
+            raise InputError.at(where, f"{own_target!r} is not one of {', '.join(TARGETS)}", field="target")
+        fields = {field: value for field, value in row.items() if field not in ("prompts", "target")}
+        asked.append((ModelSpec.read(fields, where), own_prompts, own_target))
+    names = [spec.name for spec, _, _ in asked]
+    doubled = [name for name, count in Counter(map(str.lower, names)).items() if count > 1]
+    if doubled:
+        raise InputError.at("models", f"{doubled[0]!r} is there twice", field="name")
+    for name in only:
+        if name not in names:
+            raise InputError(f"only: no model is called {name!r} (there are {', '.join(names)})")
+    return _judges([row for row in asked if not only or row[0].name in only], decoding, taxonomy)
+
+
+def _judges(asked: Sequence[tuple[ModelSpec, Sequence[str], str]], decoding: str, taxonomy: Taxonomy) -> list[Judge]:
+    expected, several = decoding == "expected", any(len(prompts) > 1 for _, prompts, _ in asked)
+    judges = []
+    for spec, prompts, target in asked:
+        if spec.adapter is not None:
+            check_adapter(spec.adapter)
+        if expected and spec.base_url is not None and spec.top_logprobs is None:
+            spec = replace(spec, top_logprobs=TOP_LOGPROBS)
+        for name in dict.fromkeys(prompts):
+            prompt = build(name, target, taxonomy)
+            judges.append(Judge(f"{spec.name}-{name}" if several else spec.name, spec, prompt, expected))
+            if spec.adapter is not None:
+                _warn_other_prompt(spec.adapter, prompt)
+    return judges
+
+
+def _names(paths: Sequence[str]) -> list[str]:
+    """A folder name for each path: its last part, with the part before where two are the same."""
+    for parts in range(1, 10):
+        names = [re.sub(r"[^A-Za-z0-9._-]+", "_", "-".join(Path(path).parts[-parts:])).lstrip("._-")[:80] or "model"
+                 for path in paths]  # fmt: skip
+        if len(set(map(str.lower, names))) == len(names):
+            return names
+    raise InputError(f"adapter: {Counter(paths).most_common(1)[0][0]!r} is there twice")
+
+
+def photo_of(label: Label, file: str) -> str:
+    """The photo's path relative to the image root. Raises InputError where a label has none."""
+    if label.image is None:
+        raise InputError.at(file, f"is missing for {label.id!r}", field="image")
+    return label.image
+
+
+def _warn_other_prompt(adapter: str, prompt: Prompt) -> None:
+    record = Path(adapter) / "run.json"
+    if record.is_file():
+        trained = read_json(record).get("prompt_sha256", prompt.digest)
+        if trained != prompt.digest:
+            print(f"note: {adapter} was trained with another prompt than the one asked here")

@@ -1,0 +1,215 @@
+"""Which files belong to which judge and set-up: a YAML list, or the folders that ``cprt mi`` writes.
+
+The YAML (paths relative to its own folder)::
+
+    - name: CelebA/KEDMI/CelebA/FaceNet64
+      standard: kedmi/prediction.csv
+      judge: kedmi/judge.csv          # one judge; or several:
+      judges:
+        gemini: kedmi/gemini.csv
+        qwen, n=1: {file: kedmi/qwen1.csv, controls: kedmi/controls1.csv, model: qwen, n: 1}
+        qwen, n=4: {file: kedmi/qwen4.csv, model: qwen, n: 4, order: 0, layout: panel}
+      controls: kedmi/controls.csv    # of the one judge
+      target: kedmi/target.csv        # these three may be left out
+      naturals: kedmi/naturals.csv
+      images: AttackSamples/CelebA/KEDMI/CelebA/FaceNet64/all-images
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cprt.errors import InputError
+from cprt.records import read_json, read_text
+
+SETTINGS = ("n", "order", "layout")
+# Of how a judge was asked (ModelSpec), what may change its answers.
+_ANSWERS = (
+    "model",
+    "revision",
+    "adapter",
+    "max_new_tokens",
+    "temperature",
+    "max_pixels",
+    "image_format",
+    "extra",
+    "dtype",
+)
+_SETUP_FIELDS = ("name", "standard", "judge", "judges", "controls", "target", "naturals", "images")
+_JUDGE_FIELDS = ("file", "controls", "model", *SETTINGS)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One judge on one set-up.
+
+    Attributes:
+        inputs: as ``metrics.evaluate`` takes them.
+        model: what is the same in runs that differ only in settings; text to compare.
+        settings: those of n, order and layout that are known.
+        images: folder with this set-up's ``<class>/<file>``, None where nobody said.
+    """
+
+    setup: str
+    judge: str
+    inputs: dict[str, str]
+    model: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    images: Path | None = None
+
+
+def from_yaml(path: str | Path) -> list[Run]:
+    """Runs of a YAML list. Raises InputError that names line and field; that the files exist is checked too."""
+    runs: list[Run] = []
+    names: dict[str, int] = {}
+    for line, row in _read_list(path):
+
+        def fail(name: str, message: str, line: int = line) -> InputError:
+            return InputError.at(path, message, line, name)
+
+        if not isinstance(row, dict):
+            raise InputError.at(path, "is not a mapping", line)
+        for key in row:
+            if key not in _SETUP_FIELDS:
+                raise fail(str(key), f"unknown field (there are {', '.join(_SETUP_FIELDS)})")
+        name = row.get("name")
+        if not isinstance(name, str) or not name.strip():
+            raise fail("name", "must be a text")
+        if name in names:
+            raise fail("name", f"{name!r} is there already in line {names[name]}")
+        names[name] = line
+        if ("judge" in row) == ("judges" in row):
+            raise fail("judge", "give either judge or judges")
+        if "judges" in row and "controls" in row:
+            raise fail("controls", "with several judges, controls belong to each: {file: ..., controls: ...}")
+
+        def file(key: str, value: Any, fail: Any = fail) -> str:
+            if not isinstance(value, str) or not value:
+                raise fail(key, "must be the name of a file")
+            found = Path(path).parent / value
+            if not found.is_file():
+                raise fail(key, f"there is no file {found}")
+            return str(found)
+
+        if "standard" not in row:
+            raise fail("standard", "is missing")
+        shared = {key: file(key, row[key]) for key in ("standard", "target", "naturals") if key in row}
+        images = None
+        if "images" in row:
+            images = Path(path).parent / str(row["images"])
+            if not images.is_dir():
+                raise fail("images", f"there is no folder {images}")
+        one = {key: row[key] for key in ("controls",) if key in row}
+        judges = row["judges"] if "judges" in row else {"judge": {"file": row["judge"], **one}}
+        if not isinstance(judges, dict) or not judges:
+            raise fail("judges", "must be a mapping of names to files")
+        for judge, given in judges.items():
+            facts = given if isinstance(given, dict) else {"file": given}
+            for key in facts:
+                if key not in _JUDGE_FIELDS:
+                    raise fail(f"judges.{judge}.{key}", f"unknown field (there are {', '.join(_JUDGE_FIELDS)})")
+            inputs = {"judge": file(f"judges.{judge}.file", facts.get("file")), **shared}
+            if "controls" in facts:
+                inputs["controls"] = file(f"judges.{judge}.controls", facts["controls"])
+            settings = {key: facts[key] for key in SETTINGS if key in facts}
+            runs.append(Run(name, str(judge), inputs, str(facts.get("model", judge)), settings, images))
+    return runs
+
+
+def _read_list(path: str | Path) -> list[tuple[int, Any]]:
+    """(line, item) of a YAML list."""
+    text = read_text(path)
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        content = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        reason = getattr(error, "problem", None) or "cannot be read"
+        raise InputError.at(path, f"not valid YAML: {reason}", mark.line + 1 if mark else None) from error
+    if not isinstance(node, yaml.SequenceNode) or not content:
+        raise InputError.at(path, "must be a YAML list of set-ups")
+    return [(item.start_mark.line + 1, value) for item, value in zip(node.value, content, strict=True)]
+
+
+def from_folders(
+    outs: Sequence[str], standard: str, target: str | None = None, naturals: str | None = None
+) -> list[Run]:
+    """Runs in the folders that ``cprt mi`` wrote, ``OUT/JUDGE/SETUP/judge.csv`` each.
+
+    ``standard``, ``target`` and ``naturals`` are folders of ``SETUP/prediction.csv``; a set-up needs the first. Of
+    several ``outs``, judges are called ``OUT/JUDGE``. Raises InputError.
+    """
+    runs: list[Run] = []
+    names = [Path(out).name for out in outs]
+    labels = names if len(set(names)) == len(names) else list(outs)
+    if len(set(labels)) < len(labels):
+        raise InputError("runs: a folder is there twice")
+    for out, label in zip(map(Path, outs), labels, strict=True):
+        found = sorted(out.glob("*/*/judge.csv"))
+        if not found:
+            raise InputError.at(out, "has no JUDGE/SETUP/judge.csv in it, as cprt mi writes them")
+        config = _config(out)
+        full_names = _full_names(out)
+        for path in found:
+            judge, setup = path.parts[-3:-1]
+            inputs = {"judge": str(path)}
+            for kind, folder in (("standard", standard), ("target", target), ("naturals", naturals)):
+                file = None if folder is None else Path(folder) / setup / "prediction.csv"
+                if file is not None and file.is_file():
+                    inputs[kind] = str(file)
+                elif kind == "standard":
+                    raise InputError.at(str(file), f"no such file, and {path} needs it")
+            if (path.parent / "controls.csv").is_file() and _has_rows(path.parent / "controls.csv"):
+                inputs["controls"] = str(path.parent / "controls.csv")
+            settings = {"n": config.get("n"), "order": config.get("order_seed"), "layout": config.get("layout")}
+            runs.append(
+                Run(
+                    setup=full_names.get(setup, setup),
+                    judge=judge if len(outs) == 1 else f"{label}/{judge}",
+                    inputs=inputs,
+                    model=_model(judge, config),
+                    settings=settings if config else {},
+                )
+            )
+    return runs
+
+
+def _has_rows(path: Path) -> bool:
+    """``cprt mi --controls 0`` leaves a header alone."""
+    return any(line.strip() for line in read_text(path).splitlines()[1:])
+
+
+def _config(out: Path) -> Mapping[str, Any]:
+    """The options that a run was made with; empty where its record is missing."""
+    if not (out / "run.json").is_file():
+        return {}
+    record = read_json(out / "run.json")
+    config = record.get("config") if isinstance(record, dict) else None
+    if not isinstance(config, dict):
+        raise InputError.at(out / "run.json", "must be an object", field="config")
+    return config
+
+
+def _full_names(out: Path) -> dict[str, str]:
+    """Id of a set-up -> its name, from the manifest of ``cprt mi``."""
+    if not (out / "setups.json").is_file():
+        return {}
+    rows = read_json(out / "setups.json")
+    rows = rows if isinstance(rows, list) else []
+    return {str(row["id"]): str(row["name"]) for row in rows if isinstance(row, dict) and {"id", "name"} <= set(row)}
+
+
+def _model(judge: str, config: Mapping[str, Any]) -> str:
+    """The judge by its name and by what may change its answers beside n, order and layout."""
+    models = config.get("models")
+    for spec in models if isinstance(models, list) else []:
+        if isinstance(spec, dict) and spec.get("name") == judge:
+            asked = {key: spec[key] for key in _ANSWERS if key in spec}
+            return json.dumps([judge, config.get("seed"), asked], sort_keys=True)
+    return judge

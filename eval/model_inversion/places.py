@@ -1,0 +1,207 @@
+"""Images as they lie on disk, in the public collection's tree or listed in CSV files, with the class each claims."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cprt.errors import InputError
+from cprt.images import SUFFIXES
+from cprt.records import is_safe_path, read_text
+
+IMAGES = "all-images"
+_REFERENCES, _NEST = "private-data", "AttackSamples"
+_TARGET = re.compile(r"(?:^|_)T=([0-9]+)(?=[_.]|$)", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Reconstruction:
+    """One reconstruction: the class it claims to be, its file name there, and its path relative to the root."""
+
+    claims: str
+    file: str
+    path: str
+
+
+@dataclass
+class Found:
+    """What lies on disk, before anybody says what it is."""
+
+    images: list[Reconstruction] = field(default_factory=list)
+    references: dict[str, list[str]] = field(default_factory=dict)
+    ignored: int = 0
+
+
+# --- The public collection's tree --------------------------------------------------------------------------------
+
+
+class Tree:
+    """Where set-ups and references lie below a root. Links to folders are not followed."""
+
+    def __init__(self, root: Path):
+        self.root = root
+        self.images: dict[str, Path] = {}
+        self.private: dict[str, Path] = {}
+
+    def setups(self) -> dict[str, Found]:
+        """Names of all set-ups, still empty."""
+        for directory, folders, _ in os.walk(self.root):
+            for kind, places in ((IMAGES, self.images), (_REFERENCES, self.private)):
+                if kind in folders:
+                    self._add(Path(directory) / kind, places)
+            folders[:] = sorted(name for name in folders if name not in (IMAGES, _REFERENCES) and name[0] != ".")
+        return {name: Found() for name in self.images}
+
+    def _add(self, path: Path, places: dict[str, Path]) -> None:
+        parts = path.parent.relative_to(self.root).parts
+        while parts and parts[0] == _NEST:
+            parts = parts[1:]
+        name = "/".join(parts)
+        _check_name(name, path)
+        if name in places:
+            raise InputError.at(path, f"is there twice, also as {places[name]}")
+        if parts or path.name == _REFERENCES:
+            places[name] = path
+
+    def fill(self, name: str, found: Found) -> None:
+        """Read the reconstructions of one set-up."""
+        targets: dict[str, str] = {}  # the class that T= names -> the folder it was seen in
+        for folder, path in self._files(self.images[name], found):
+            file = path.rsplit("/", 1)[-1]
+            target = target_in(file)
+            claims = claimed_class(folder, file, path)
+            if target is not None and folder is not None and not is_index(folder):
+                if targets.setdefault(target, folder) != folder:
+                    raise InputError.at(path, f"T={target} stands in folder {folder!r} and in {targets[target]!r}")
+                if targets.setdefault(f"/{folder}", target) != target:
+                    raise InputError.at(path, f"folder {folder!r} has T={target} and T={targets[f'/{folder}']}")
+            found.images.append(Reconstruction(claims, file, path))
+        if not found.images:
+            raise InputError.at(self.images[name], "has no images in it")
+
+    def references(self, name: str, found: Found) -> dict[str, list[str]]:
+        """References of one set-up by class, from the nearest folder above it."""
+        if not self.private and not self.images:  # reconstructions came from a CSV
+            self.setups()
+        parts = name.split("/")
+        for depth in range(len(parts), -1, -1):
+            place = self.private.get("/".join(parts[:depth]))
+            if place is not None:
+                break
+        else:
+            raise InputError.at(self.root, f"has no {_REFERENCES} for set-up {name}, inside it or at a level above")
+        classes: dict[str, list[str]] = {entry.name: [] for entry in _entries(place) if entry.is_dir()}
+        for folder, path in self._files(place, found):
+            if folder is None:
+                raise InputError.at(path, f"lies in {_REFERENCES} itself: its class is not known")
+            classes[folder].append(path)
+        return classes
+
+    def _files(self, place: Path, found: Found) -> Iterator[tuple[str | None, str]]:
+        """(folder or None, path relative to the root) of every image in ``place`` and its folders."""
+        for entry in _entries(place):
+            if entry.is_dir():
+                for inner in _entries(entry):
+                    if inner.is_dir():
+                        raise InputError.at(inner, f"is a folder in a class; images lie in {place.name}/<class>/")
+                    yield from ((entry.name, path) for path in self._image(inner, found))
+            else:
+                yield from ((None, path) for path in self._image(entry, found))
+
+    def _image(self, path: Path, found: Found) -> list[str]:
+        if path.suffix.lower() in SUFFIXES:
+            return [path.relative_to(self.root).as_posix()]
+        found.ignored += 1
+        return []
+
+
+def _entries(folder: Path) -> list[Path]:
+    entries = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    for path in entries:
+        _check_name(path.name, folder)
+    return entries
+
+
+def target_in(file: str) -> str | None:
+    """The class index that ``T=`` in a file's name states, None where there is none."""
+    stated = {str(int(index)) for index in _TARGET.findall(file)}
+    if len(stated) > 1:
+        raise InputError(f"{file}: states several classes, {' and '.join(f'T={index}' for index in sorted(stated))}")
+    return stated.pop() if stated else None
+
+
+def claimed_class(folder: str | None, file: str, where: str) -> str:
+    """The class a reconstruction claims, by its folder (or table) or by ``T=`` in its name. Raises InputError.
+
+    A folder that is a number must agree with ``T=``; one that is a name cannot be compared with an index.
+    """
+    target = target_in(file)
+    if folder is None:
+        if target is None:
+            raise InputError.at(where, "claims no class: it lies in no class folder and has no T= in its name")
+        return target
+    if target is not None and is_index(folder) and int(folder) != int(target):
+        raise InputError.at(where, f"claims two classes: {folder!r} and T={target} in its name")
+    return folder
+
+
+# --- Other layouts -----------------------------------------------------------------------------------------------
+
+
+def read_table(file: str, root: Path, references: bool = False) -> dict[str, Found]:
+    """Set-up -> images of a CSV with the columns file, class and setup, in any order. Raises InputError."""
+    reader = csv.reader(io.StringIO(read_text(file), newline=""), strict=True)
+    setups: dict[str, Found] = {}
+    try:
+        header = [name.strip().lower() for name in next(reader, [])]
+        for column in ("file", "class", "setup"):
+            if header.count(column) != 1:
+                raise InputError.at(file, f"needs one column {column!r} (it has {', '.join(header) or 'none'})", line=1)
+        for cells in reader:
+            if not any(cells):
+                continue
+            if len(cells) != len(header):
+                raise InputError.at(file, f"has {len(cells)} cells, the header {len(header)}", line=reader.line_num)
+            row = dict(zip(header, (cell.strip() for cell in cells), strict=True))
+            _read_row(row, file, reader.line_num, root, references, setups)
+    except csv.Error as error:
+        raise InputError.at(file, f"not valid CSV: {error}", line=reader.line_num) from error
+    if not setups:
+        raise InputError.at(file, "has no rows")
+    return setups
+
+
+def _read_row(
+    row: dict[str, str], file: str, line: int, root: Path, references: bool, setups: dict[str, Found]
+) -> None:
+    path, claims, name = row["file"], row["class"], row["setup"].strip("/")
+    if not is_safe_path(path):
+        raise InputError.at(file, f"{path!r} is not a path inside {root}", line, "file")
+    if not (root / path).is_file():
+        raise InputError.at(file, f"there is no file {path} in {root}", line, "file")
+    if name == "" and references:
+        pass
+    elif not is_safe_path(name) or not name.isprintable():
+        raise InputError.at(file, f"{name!r} is not a name", line, "setup")
+    if not claims.isprintable() or (references and not claims):
+        raise InputError.at(file, f"{claims!r} is not a class", line, "class")
+    found = setups.setdefault(name, Found())
+    if references:
+        found.references.setdefault(claims, []).append(path)
+    else:
+        claims = claimed_class(claims or None, path.rsplit("/", 1)[-1], f"{file}:{line}: {path}")
+        found.images.append(Reconstruction(claims, path, path))
+
+
+def _check_name(name: str, where: Path) -> None:
+    if not name.isprintable():  # control characters, and bytes that are not UTF-8
+        raise InputError(f"{str(where)!r}: the name {name!r} is not printable text")
+
+
+def is_index(text: str) -> bool:
+    return text.isascii() and text.isdigit()

@@ -1,0 +1,382 @@
+"""``cprt mi-compare`` from a YAML list and from ``cprt mi``'s folders: the table, what follows from it, the page."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import html
+import io
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+from scipy import stats
+from sklearn.metrics import cohen_kappa_score
+from wandb_file import find_run, read_run, read_table
+
+from cprt.errors import InputError
+from eval.model_inversion import metrics
+from eval.model_inversion.compare import main
+
+HOSTILE = '</script><img src=x onerror=alert(1)>"'
+
+
+def write_csv(path: Path, header: str, rows: list[tuple[str, ...]]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(header.split(","))
+        writer.writerows(rows)
+    return path
+
+
+class Setup:
+    """One set-up of ``size`` reconstructions in five classes, files alike in all of them."""
+
+    def __init__(self, name: str, leak: float, accepted: float, size: int = 200):
+        rng = random.Random(name)
+        self.name, self.id = name, name.lower().replace("/", "_")
+        self.keys = [(str(i % 5), f"ID={i // 5}_CT=0.9.png") for i in range(size)]
+        self.truth = [rng.random() < leak for _ in self.keys]
+        self.accepted = [rng.random() < accepted for _ in self.keys]
+
+    def standard(self, path: Path) -> Path:
+        rows = [(f"{claims}/{file}", "yes" if e else "no")
+                for (claims, file), e in zip(self.keys, self.accepted, strict=True)]  # fmt: skip
+        return write_csv(path, "filename,prediction", rows)
+
+    def labels(self, judge: str, noise: float) -> list[str]:
+        rng = random.Random(f"{self.name} {judge}")
+        return ["refused" if rng.random() < 0.03 else "yes" if t ^ (rng.random() < noise) else "no" for t in self.truth]
+
+    def judge(self, path: Path, judge: str, noise: float = 0.1) -> Path:
+        rows = [(file, claims, HOSTILE if label == "no" else "", label)
+                for (claims, file), label in zip(self.keys, self.labels(judge, noise), strict=True)]  # fmt: skip
+        return write_csv(path, "filename,class,response,label", rows)
+
+
+SETUPS = [Setup("CelebA/KEDMI/CelebA/FaceNet64", 0.65, 0.8), Setup("CelebA/PPA/FFHQ/ResNet18", 0.3, 0.9),
+          Setup("CIFAR/IFGMI/CIFAR/VGG16", 0.5, 0.4)]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs of ``cprt mi`` that differ in n, two judges each, as it leaves them, and E's verdicts."""
+    root = tmp_path_factory.mktemp("mi")
+    for setup in SETUPS:
+        setup.standard(root / "standard" / setup.id / "prediction.csv")
+        for out in ("n4", "n1"):
+            for judge, noise in (("gemini", 0.05), ("qwen", 0.2)):
+                folder = root / out / judge / setup.id
+                setup.judge(folder / "judge.csv", f"{out} {judge}", noise)
+                write_csv(
+                    folder / "controls.csv",
+                    "kind,filename,class,response,label",
+                    [
+                        (kind, f"1/{i}.jpg", "1", "", "yes" if (i < 19) == (kind == "positive") else "no")
+                        for kind in ("positive", "negative")
+                        for i in range(20)
+                    ]
+                    if judge == "gemini"
+                    else [],
+                )
+    models = [{"name": name, "model": f"served/{name}", "concurrency": 4} for name in ("gemini", "qwen")]
+    for out, n in (("n4", 4), ("n1", 1)):
+        config = {"n": n, "layout": "panel", "order_seed": None, "seed": 0, "models": models}
+        (root / out / "run.json").write_text(json.dumps({"config": config}))
+        (root / out / "setups.json").write_text(json.dumps([{"id": s.id, "name": s.name} for s in SETUPS]))
+    return root
+
+
+def compare(out: Path, *options: str) -> dict[str, Any]:
+    main(["--out", str(out), *([] if "--resamples" in options else ["--resamples", "300"]), *options])
+    return json.loads((out / "compare.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def both(folders: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    out = tmp_path_factory.mktemp("both")
+    standard = str(folders / "standard")
+    return out, compare(out, "--runs", str(folders / "n4"), str(folders / "n1"), "--standard", standard)
+
+
+def test_every_row_is_what_mi_metrics_gives(both: tuple[Path, dict[str, Any]], folders: Path, tmp_path: Path):
+    out, result = both
+    assert result["setups"] == sorted((setup.name for setup in SETUPS), key=lambda name: name.lower())
+    assert result["judges"] == ["n4/gemini", "n4/qwen", "n1/gemini", "n1/qwen"]
+    assert len(result["rows"]) == 12 and [row["setup"] for row in result["rows"][:4]] == [result["setups"][0]] * 4
+    (row,) = [row for row in result["rows"] if row["setup"] == SETUPS[0].name and row["judge"] == "n1/gemini"]
+    folder = folders / "n1" / "gemini" / SETUPS[0].id
+    metrics.main(["--judge", str(folder / "judge.csv"), "--controls", str(folder / "controls.csv"), "--standard",
+                  str(folders / "standard" / SETUPS[0].id / "prediction.csv"), "--out", str(tmp_path / "m.json"),
+                  "--resamples", "300"])  # fmt: skip
+    alone = json.loads((tmp_path / "m.json").read_text())
+    assert {key: row[key] for key in alone} == alone and alone["control_hit_rate"] == 0.95
+    assert (row["n"], row["order"], row["layout"]) == (200, None, "panel")
+
+    with open(out / "compare.csv", newline="") as file:
+        (line,) = [line for line in csv.DictReader(file)
+                   if line["setup"] == row["setup"] and line["judge"] == "n1/gemini"]  # fmt: skip
+    assert float(line["fpr"]) == row["fpr"] and float(line["fpr_high"]) == row["ci"]["fpr"][1]
+    assert int(line["fp"]) == row["fp"] and line["type_i_transfer"] == ""
+    record = json.loads((out / "run.json").read_text())
+    assert record["inputs"][f"{row['setup']}, n1/gemini: standard"]["sha256"]
+
+
+def test_rankings_against_scipy(both: tuple[Path, dict[str, Any]]):
+    _, result = both
+    for judge, found in result["rankings"].items():
+        rows = [row for row in result["rows"] if row["judge"] == judge]
+        e, j = ([row[f"accuracy_{of}"] for row in rows] for of in ("standard", "judge"))
+        assert found["tau"] == pytest.approx(stats.kendalltau(e, j).statistic)
+        swapped = {
+            frozenset((a["setup"], b["setup"]))
+            for a in rows
+            for b in rows
+            if a["accuracy_standard"] > b["accuracy_standard"] and a["accuracy_judge"] < b["accuracy_judge"]
+        }
+        assert {frozenset((s["higher_under_standard"], s["higher_under_judge"])) for s in found["swaps"]} == swapped
+        assert swapped
+        for swap in found["swaps"]:
+            assert swap["accuracy_standard"][0] > swap["accuracy_standard"][1]
+            assert swap["accuracy_judge"][0] < swap["accuracy_judge"][1]
+
+
+def test_agreement_of_judges_against_scikit_learn(both: tuple[Path, dict[str, Any]]):
+    _, result = both
+    assert len(result["agreement"]) == 6 * (1 + len(SETUPS))
+    for place in (None, SETUPS[1].name):
+        (row,) = [row for row in result["agreement"]
+                  if row["setup"] == place and row["judges"] == ["n4/gemini", "n4/qwen"]]  # fmt: skip
+        pairs = [pair for setup in SETUPS if place in (None, setup.name)
+                 for pair in zip(setup.labels("n4 gemini", 0.05), setup.labels("n4 qwen", 0.2), strict=True)
+                 if set(pair) <= {"yes", "no"}]  # fmt: skip
+        assert row["n"] == len(pairs) and row["kappa"] == pytest.approx(cohen_kappa_score(*zip(*pairs, strict=True)))
+        low, high = row["ci"]["kappa"]
+        assert low < row["kappa"] < high
+
+
+def test_runs_that_differ_in_n_alone_show_its_effect(both: tuple[Path, dict[str, Any]]):
+    _, result = both
+    assert {(row["setting"], *row["judges"], row["from"], row["to"]) for row in result["effects"]} == {
+        ("n", "n1/gemini", "n4/gemini", 1, 4), ("n", "n1/qwen", "n4/qwen", 1, 4),
+    }  # fmt: skip
+    (row,) = [row for row in result["effects"] if row["setup"] is None and row["judges"][0] == "n1/qwen"]
+    pairs = [pair for setup in SETUPS
+             for pair in zip(setup.labels("n1 qwen", 0.2), setup.labels("n4 qwen", 0.2), strict=True)]  # fmt: skip
+    assert row["n"] == 600 and row["changed"] == pytest.approx(sum(a != b for a, b in pairs) / 600)
+    yes = [sum(label == "yes" for label in side) / 600 for side in zip(*pairs, strict=True)]
+    assert [row["accuracy_judge_from"], row["accuracy_judge_to"]] == pytest.approx(yes)
+    assert row["ci"]["difference"][0] < row["difference"] < row["ci"]["difference"][1]
+
+
+@pytest.mark.parametrize(
+    ("change", "effects"),
+    [({}, 1), ({"seed": 1}, 0), ({"layout": "separate"}, 0), ({"n": 4}, 0), ({"n": 4, "layout": "separate"}, 1),
+     ({"models": [{"name": "qwen", "model": "served/qwen", "revision": "new"}]}, 0),
+     ({"models": [{"name": "qwen", "model": "served/qwen", "concurrency": 99}]}, 1)],
+)  # fmt: skip
+def test_only_runs_that_differ_in_one_setting_alone_show_its_effect(
+    folders: Path, tmp_path: Path, change: dict[str, Any], effects: int
+):
+    """Another seed draws other references and another revision is another judge; more questions in flight are not."""
+    SETUPS[0].judge(tmp_path / "other" / "qwen" / SETUPS[0].id / "judge.csv", "other")
+    for name in ("run.json", "setups.json"):
+        content = json.loads((folders / "n1" / name).read_text())
+        if name == "run.json":
+            content["config"] |= change
+        (tmp_path / "other" / name).write_text(json.dumps(content))
+    result = compare(tmp_path / "out", "--resamples", "0", "--runs", str(folders / "n4"), str(tmp_path / "other"),
+                     "--standard", str(folders / "standard"))  # fmt: skip
+    assert len(result["effects"]) == effects
+
+
+def page_data(page: str) -> dict[str, Any]:
+    (data,) = re.findall(r'<script type="application/json" id="?data"?>(.*?)</script>', page, re.DOTALL)
+    return json.loads(data)
+
+
+def test_the_page_lists_every_false_positive_and_loads_nothing(both: tuple[Path, dict[str, Any]]):
+    out, result = both
+    page = (out / "compare.html").read_text()
+    data = page_data(page)
+    assert len(data["rows"]) == sum(row["fp"] for row in result["rows"]) > 500
+    expected = sorted(
+        (setup.name, f"{run}/{judge}", claims, file)
+        for setup in SETUPS for run in ("n4", "n1") for judge, noise in (("gemini", 0.05), ("qwen", 0.2))
+        for (claims, file), label, e in zip(setup.keys, setup.labels(f"{run} {judge}", noise), setup.accepted,
+                                            strict=True)
+        if label == "no" and e
+    )  # fmt: skip
+    rows = sorted((data["setups"][row[0]], data["judges"][row[1]], row[2], row[3]) for row in data["rows"])
+    assert rows == expected and data["rows"][0][4] == HOSTILE
+    with open(out / "false_positives.csv", newline="") as file:
+        listed = sorted(tuple(row.values())[:4] for row in csv.DictReader(file))
+    assert listed == expected
+    assert data["pictures"] == [] and "onerror" not in page.replace(json.dumps(HOSTILE)[1:-1], "").replace(
+        json.dumps(HOSTILE)[1:-1].replace("<", "\\u003c"), ""
+    )
+    assert page.count("<script") == 2 and page.count("</script>") == 2 and "http:" not in page and "https:" not in page
+    policy = html.unescape(re.search(r'Content-Security-Policy" content="([^"]*)"', page)[1])
+    assert policy.startswith("default-src 'none'; img-src data:;") and "unsafe" not in policy
+
+
+def test_names_from_outside_are_escaped(tmp_path: Path):
+    setup = SETUPS[0]
+    setup.standard(tmp_path / "e.csv")
+    setup.judge(tmp_path / "j.csv", "x")
+    listing = [{"name": f"<b>{HOSTILE}", "standard": "e.csv", "judges": {f"$x_{HOSTILE}": "j.csv", "_plain": "j.csv"}}]
+    (tmp_path / "list.yaml").write_text(json.dumps(listing))
+    result = compare(tmp_path / "out", "--setups", str(tmp_path / "list.yaml"))
+    page = (tmp_path / "out" / "compare.html").read_text()
+    assert result["setups"] == [f"<b>{HOSTILE}"] and "<b>" + HOSTILE not in page and "<img src=x" not in page
+    assert page.count("<script") == 2
+    with Image.open(tmp_path / "out" / "compare.png") as chart:
+        assert chart.width > 800
+
+
+def listing(folder: Path, text: str) -> str:
+    setup = SETUPS[0]
+    setup.standard(folder / "e.csv")
+    for name in ("a", "b", "c"):
+        setup.judge(folder / f"{name}.csv", name)
+    (folder / "list.yaml").write_text(text)
+    return str(folder / "list.yaml")
+
+
+def test_a_yaml_list_with_given_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    write_csv(tmp_path / "t.csv", "filename,prediction", [(f"{c}/{f}", "yes") for c, f in SETUPS[0].keys])
+    write_csv(tmp_path / "n.csv", "filename,prediction", [(f"{i}.png", "yes" if i < 3 else "no") for i in range(60)])
+    file = listing(tmp_path, """
+- name: one
+  standard: e.csv
+  target: t.csv
+  naturals: n.csv
+  judges:
+    four: {file: a.csv, model: vlm, n: 4, order: 1}
+    two: {file: b.csv, model: vlm, n: 2, order: 1}
+    other order: {file: c.csv, model: vlm, n: 4, order: 2}
+    third: c.csv
+- {name: two, standard: e.csv, judge: a.csv}
+""")  # fmt: skip
+    result = compare(tmp_path / "out", "--setups", file)
+    assert [(row["setup"], row["judge"], row["order"]) for row in result["rows"]] == [
+        ("one", "four", 1), ("one", "two", 1), ("one", "other order", 2), ("one", "third", None),
+        ("two", "judge", None),
+    ]  # fmt: skip
+    effects = {(row["setting"], *row["judges"], row["setup"]) for row in result["effects"]}
+    assert effects == {("n", "two", "four", "one"), ("order", "four", "other order", "one")}
+    first = result["rows"][0]
+    assert first["type_i"] == first["tn"] + first["fp"] and first["type_i_transfer"] == pytest.approx(first["fpr"])
+    assert first["natural_rate"] == 0.05 and result["rows"][4]["natural_rate"] is None
+    printed = capsys.readouterr().out
+    assert "n 2 to 4, two, one: accuracy" in printed and "four and two: kappa" in printed
+    assert "four: " in printed and "refused are not in FPR" in printed
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("{name: one}", r"list.yaml: must be a YAML list of set-ups"),
+        ("[]", r"list.yaml: must be a YAML list"),
+        ("- [", r"list.yaml:\d: not valid YAML"),
+        ("- one", r"list.yaml:1: is not a mapping"),
+        ("- {standard: e.csv, judge: a.csv}", r"list.yaml:1: field 'name': must be a text"),
+        ("\n- {name: one, judge: a.csv}", r"list.yaml:2: field 'standard': is missing"),
+        ("- {name: one, standard: e.csv}", r"field 'judge': give either judge or judges"),
+        ("- {name: one, standard: x.csv, judge: a.csv}", r"list.yaml:1: field 'standard': there is no file .*x.csv"),
+        ("- {name: one, standard: e.csv, judge: 3}", r"field 'judges.judge.file': must be the name of a file"),
+        ("- {name: one, standard: e.csv, judges: [a.csv]}", r"field 'judges': must be a mapping"),
+        ("- {name: one, standard: e.csv, judges: {x: {file: a.csv, m: 4}}}", r"field 'judges.x.m': unknown field"),
+        ("- {name: one, standard: e.csv, judge: a.csv, colour: red}", r"field 'colour': unknown field"),
+        ("- {name: one, standard: e.csv, judges: {x: a.csv}, controls: c.csv}", r"'controls': with several judges"),
+        ("- &x {name: one, standard: e.csv, judge: a.csv}\n- *x", r"list.yaml:1: field 'name': 'one' is there already"),
+        ("- {name: one, standard: a.csv, judge: a.csv}", r"a.csv:1: field 'prediction': is missing"),
+    ],
+)  # fmt: skip
+def test_a_bad_list_is_refused_with_line_and_field(tmp_path: Path, text: str, complaint: str):
+    with pytest.raises(InputError, match=complaint) as caught:
+        compare(tmp_path / "out", "--setups", listing(tmp_path, text))
+    assert "\n" not in str(caught.value) and not (tmp_path / "out").exists()
+
+
+def test_options_that_do_not_fit_are_refused(folders: Path, tmp_path: Path):
+    run, standard = str(folders / "n4"), str(folders / "standard")
+    for options, complaint in (
+        ([], "needs either --setups or --runs"),
+        (["--runs", run], "runs need --standard"),
+        (["--runs", run, "--standard", str(tmp_path)], r"prediction.csv: no such file, and .*judge.csv needs it"),
+        (["--runs", run, run, "--standard", standard], "runs: a folder is there twice"),
+        (["--runs", standard, "--standard", standard], "has no JUDGE/SETUP/judge.csv"),
+        (["--setups", "x.yaml", "--standard", standard], "--standard goes with --runs"),
+        (["--runs", run, "--standard", standard, "--images", run], "--images is for --thumbnails true"),
+        (["--runs", run, "--standard", standard, "--thumbnails", "true"], "thumbnails need --images"),
+        (["--setups", str(tmp_path / "none.yaml")], "none.yaml: No such file"),
+    ):
+        with pytest.raises(InputError, match=complaint):
+            compare(tmp_path / "out", *options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_pictures_are_in_the_page_only_on_request_and_only_from_the_folder(tmp_path: Path):
+    outside = tmp_path / "secret.png"
+    Image.new("RGB", (300, 200), "red").save(outside)
+    folder = tmp_path / "images" / "S" / "all-images" / "1"
+    folder.mkdir(parents=True)
+    Image.new("RGB", (300, 200), "blue").save(folder / "a.png")
+    (folder / "broken.png").write_bytes(b"no image")
+    (folder / "link.png").symlink_to(outside)
+    names = ["a.png", "broken.png", "link.png", "gone.png", "x" * 300 + ".png"]
+    rows = [(name, "1", "No", "no") for name in names] + [("secret.png", "../../..", "No", "no")]
+    write_csv(tmp_path / "j.csv", "filename,class,response,label", rows)
+    write_csv(tmp_path / "e.csv", "filename,class,prediction", [(row[0], row[1], "yes") for row in rows])
+    (tmp_path / "list.yaml").write_text("- {name: S, standard: e.csv, judge: j.csv}")
+    options = ("--setups", str(tmp_path / "list.yaml"))
+    compare(tmp_path / "out", *options)
+    page = (tmp_path / "out" / "compare.html").read_text()
+    assert page_data(page)["pictures"] == [] and "data:image/jpeg" not in page and "private pictures" not in page
+
+    compare(tmp_path / "out", *options, "--thumbnails", "true", "--images", str(tmp_path / "images"))
+    page = (tmp_path / "out" / "compare.html").read_text()
+    data = page_data(page)
+    assert {row[3]: row[5] for row in data["rows"]} == dict.fromkeys((*names, "secret.png"), -1) | {"a.png": 0}
+    assert len(data["pictures"]) == 1 and "This page holds private pictures" in page
+    with Image.open(io.BytesIO(base64.b64decode(data["pictures"][0].partition(",")[2]))) as picture:
+        assert picture.size == (96, 64) and picture.getpixel((40, 30))[2] > 200
+    (tmp_path / "list.yaml").write_text("- {name: S, standard: e.csv, judge: j.csv, images: images/S/all-images}")
+    compare(tmp_path / "out", *options, "--thumbnails", "true")
+    assert len(page_data((tmp_path / "out" / "compare.html").read_text())["pictures"]) == 1
+
+
+def test_a_cell_that_looks_like_a_formula_is_not_one(tmp_path: Path):
+    write_csv(tmp_path / "j.csv", "filename,class,response,label", [("a.png", "1", "=cmd|'/c calc'!A1", "no")])
+    write_csv(tmp_path / "e.csv", "filename,class,prediction", [("a.png", "1", "yes")])
+    (tmp_path / "list.yaml").write_text("- {name: S, standard: e.csv, judge: j.csv}")
+    compare(tmp_path / "out", "--setups", str(tmp_path / "list.yaml"))
+    with open(tmp_path / "out" / "false_positives.csv", newline="") as file:
+        assert next(csv.DictReader(file))["response"] == "'=cmd|'/c calc'!A1"
+
+
+def test_the_table_is_logged_offline_when_asked(tmp_path: Path):
+    file = listing(tmp_path, "- {name: one, standard: e.csv, judges: {a: a.csv, b: b.csv}}")
+    result = compare(tmp_path / "quiet", "--setups", file)
+    assert not (tmp_path / "quiet" / "wandb").exists()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
+    command = [sys.executable, "-m", "eval.model_inversion.compare", "--setups", file, "--out", str(tmp_path / "out")]
+    subprocess.run([*command, "--wandb", "true"], check=True, env=environment)
+    path = find_run(tmp_path / "out")
+    run = read_run(path)
+    assert (run.project, run.name) == ("cprt", "mi-compare out")
+    logged = read_table(path, run.history[-1]["mi_compare"])
+    rows = [dict(zip(logged["columns"], cells, strict=True)) for cells in logged["data"]]
+    assert [(row["judge"], row["fpr"], row["type_i_transfer"]) for row in rows] == [
+        (row["judge"], row["fpr"], None) for row in result["rows"]
+    ]
+    assert str(tmp_path).encode() not in path.read_bytes()  # nothing of where the private pictures lie

@@ -1,0 +1,183 @@
+"""The pictures that a judge sees, and what happens to references that cannot be read."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from collection import colour, describe, make, picture
+from PIL import Image
+
+from cprt.errors import InputError
+from eval.model_inversion.panels import CAPTION, GAP, LINE, TILE, Panels, draw
+from eval.model_inversion.prompts import SUBJECTS, Subject
+from eval.model_inversion.queries import Options, plan
+from eval.model_inversion.setups import Setup, read_setups
+
+
+@pytest.fixture
+def setup(tmp_path: Path) -> Setup:
+    return read_setups(describe(tmp_path, make(tmp_path)))[1][0]
+
+
+def panels(folder: Path, **options) -> Panels:
+    return Panels(folder / "root", folder / "panels", Options(**options))
+
+
+def show(folder: Path, setup: Setup, controls: int = 0, **options):
+    return panels(folder, **options).show(setup, plan(setup, controls, options.get("seed", 0)))
+
+
+def near(pixel: tuple[int, int, int], wanted: tuple[int, int, int]) -> bool:
+    return bool(np.abs(np.subtract(pixel, wanted)).max() < 25)
+
+
+@pytest.mark.parametrize("n", [1, 4, 5])
+def test_a_panel_is_laid_out_as_the_papers(tmp_path: Path, setup: Setup, n: int):
+    for order_seed in (None, 1, 2):
+        for shown in show(tmp_path, setup, controls=4, n=n, order_seed=order_seed):
+            (path,) = shown.images
+            with Image.open(path) as image:
+                lines = (image.height - TILE - CAPTION - 6) // LINE
+                assert image.size == (TILE * (n + 1) + GAP, TILE + CAPTION + 6 + LINE * lines) and lines <= 2
+                lefts = [number * TILE for number in range(n + 1)]
+                first = 1 if shown.a_first else n
+                lefts = [left + (GAP if number >= first else 0) for number, left in enumerate(lefts)]
+                a = lefts[0 if shown.a_first else -1]
+                b = lefts[1:] if shown.a_first else lefts[:-1]
+                # The corner says of which class a picture is; a negative control is of another.
+                claims = int(shown.query.claims)
+                of = int(shown.query.path.split("/")[-2])
+                assert near(image.getpixel((a + 20, 20)), colour(of))
+                assert all(near(image.getpixel((left + 20, 20)), colour(claims)) for left in b)
+                assert (of == claims) == (shown.query.kind != "negative")
+                pixels = np.asarray(image.convert("RGB"), dtype=int)
+                gap = pixels[:TILE, first * TILE + 8 : first * TILE + GAP - 8]
+                assert gap.min() > 240
+                bottom = pixels[TILE + CAPTION :]
+                red = (bottom[..., 0] > 200) & (bottom[..., 1:] < 80).all(axis=-1)
+                assert red.sum() > 500 and not (bottom < 80).all(axis=-1).any()
+                caption = (pixels[TILE : TILE + CAPTION] < 80).all(axis=-1).any(axis=0)
+                assert caption[a : a + TILE].any() and caption[b[0] : b[-1] + TILE].any()
+            assert shown.a_first or order_seed is not None
+            assert shown.query.path not in shown.references and len(set(shown.references)) == n
+
+
+def test_pictures_keep_their_aspect_ratio_and_references_are_cut_as_stated(tmp_path: Path, setup: Setup):
+    wide = picture(tmp_path / "root" / "wide.png", 3, size=(200, 100))
+    making = panels(tmp_path)
+    tile = np.asarray(making._tile("wide.png", None), dtype=int)
+    assert tile.shape == (TILE, TILE, 3)
+    assert (tile[:50] == 255).all() and (tile[-50:] == 255).all() and near(tuple(tile[70, 20]), colour(3))
+    cut = np.asarray(making._tile("wide.png", (0, 0, 50, 25)), dtype=int)
+    assert near(tuple(cut[112, 112]), colour(3)) and near(tuple(cut[112, 5]), colour(3))
+    assert wide.is_file()
+    crop = dataclasses.replace(setup, crop=(0, 0, 41, 40))
+    shown = making.show(crop, plan(crop, 0, 0))
+    assert {row.problem for row in shown} == {f"class '{c}' has 0 usable references, 4 are needed" for c in "012"}
+    assert "reference_crop [0, 0, 41, 40] does not fit its 40 x 40 pixels" in shown[0].skipped[0]
+
+
+def test_pictures_are_made_once_and_only_what_is_missing_is_made_again(tmp_path: Path, setup: Setup, monkeypatch):
+    first = show(tmp_path, setup, controls=6)
+    files = {path: path.stat().st_mtime_ns for shown in first for path in shown.images}
+    gone = first[3].images[0]
+    content = gone.read_bytes()
+    gone.unlink()
+    (tmp_path / "panels" / "unfinished" / "half.1").write_bytes(b"x")
+    drawn = []
+    monkeypatch.setattr("eval.model_inversion.panels.draw", lambda *args: drawn.append(args) or draw(*args))
+    assert show(tmp_path, setup, controls=6) == first
+    assert len(drawn) == 1 and gone.read_bytes() == content
+    assert all(path.stat().st_mtime_ns == time for path, time in files.items() if path != gone)
+    assert not list((tmp_path / "panels" / "unfinished").iterdir())
+    assert panels(tmp_path).show(setup, plan(setup, 6, 0), workers=1) == first
+
+
+def test_references_are_decoded_once(tmp_path: Path, setup: Setup, monkeypatch):
+    import eval.model_inversion.panels as module
+
+    opened: list[str] = []
+    real = module.load_image
+    monkeypatch.setattr(module, "load_image", lambda path, *more: opened.append(str(path)) or real(path, *more))
+    show(tmp_path, setup)
+    assert len(opened) == len(set(opened)) <= 12 + 21
+
+
+@pytest.mark.parametrize("order_seed", [None, 5])
+def test_separate_images_come_in_the_order_that_the_message_says(tmp_path: Path, setup: Setup, order_seed: int | None):
+    for shown in show(tmp_path, setup, controls=3, layout="separate", order_seed=order_seed):
+        of = int(shown.query.path.split("/")[-2])
+        colours = [colour(int(shown.query.claims))] * 4
+        colours.insert(0 if shown.a_first else 4, colour(of))
+        for path, wanted in zip(shown.images, colours, strict=True):
+            with Image.open(path) as image:
+                assert image.size == (TILE, TILE) and near(image.getpixel((20, 20)), wanted)
+        (message,) = SUBJECTS["person"].messages("separate", 4, shown.a_first)
+        kinds = [part.get("text", "image")[:11] for part in message["content"]][1:-1]
+        a, b = ["Image A:", "image"], ["Set of Imag", *["image"] * 4]
+        assert kinds == (a + b if shown.a_first else b + a)
+
+
+# --- What cannot be read -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", ["panel", "separate"])
+def test_a_truncated_reference_is_replaced_and_reported(tmp_path: Path, setup: Setup, layout: str):
+    before = show(tmp_path, setup, layout=layout)
+    victim = next(path for path in before[0].references if path.endswith(".JPG"))
+    whole = (tmp_path / "root" / victim).read_bytes()
+    (tmp_path / "root" / victim).write_bytes(whole[: len(whole) // 2])
+    after = show(tmp_path, setup, layout=layout)
+    assert any(victim in shown.references for shown in before[1:])
+    for old, new in zip(before, after, strict=True):
+        assert new.problem is None and len(new.references) == 4 and victim not in new.references
+        if victim in old.references:  # the others stay, one more comes
+            assert len(set(old.references) & set(new.references)) == 3
+            assert len(new.skipped) == 1 and new.skipped[0].startswith(f"{victim}: cannot be read as an image")
+        else:
+            assert new == old
+    assert show(tmp_path, setup, layout=layout) == after
+
+
+def test_too_few_references_an_empty_class_and_a_bad_reconstruction_are_reported_rows(tmp_path: Path, setup: Setup):
+    """Fault 9: an empty class raised IndexError."""
+    root = tmp_path / "root"
+    for path in setup.references["0"][3:]:
+        (root / path).unlink()
+    for path in setup.references["1"]:
+        (root / path).unlink()
+    (root / setup.reconstructions[-1].path).write_bytes(b"no image")
+    (_, (setup,)) = read_setups(describe(tmp_path, root))
+    shown = show(tmp_path, setup, controls=50)
+    problems = {row.query.claims: row.problem for row in shown if row.query.kind == "reconstruction"}
+    assert problems["0"] == "class '0' has 3 usable references, 4 are needed"
+    assert problems["1"] == "class '1' has 0 usable references, 4 are needed"
+    assert problems["2"] == f"{setup.reconstructions[-1].path}: is not an image"
+    assert sum(row.problem is None for row in shown if row.query.kind == "reconstruction") == 3
+    assert setup.references["1"] == () and setup.record()["classes_without_references"] == ["1"]
+
+
+def test_a_copy_of_image_a_is_no_reference_of_a_positive_control(tmp_path: Path, setup: Setup):
+    root = tmp_path / "root"
+    folder = root / Path(setup.references["0"][0]).parent
+    shutil.copy(root / setup.references["0"][0], folder / "copy.png")
+    (_, (setup,)) = read_setups(describe(tmp_path, root))
+    copies = {setup.references["0"][0], f"{Path(setup.references['0'][0]).parent.as_posix()}/copy.png"}
+    found = 0
+    for seed in range(4):
+        for shown in show(tmp_path, setup, controls=30, seed=seed):
+            if shown.query.kind == "positive" and shown.query.path in copies:
+                assert not copies & set(shown.references) and len(shown.references) == 4
+                found += bool(shown.skipped) and "is a copy of Image A" in shown.skipped[0]
+    assert found
+
+
+def test_a_question_in_other_letters_needs_separate_images(tmp_path: Path, setup: Setup):
+    japanese = dataclasses.replace(setup, subject=Subject("同じ人", "年齢"))
+    with pytest.raises(InputError, match="set --layout separate"):
+        show(tmp_path, japanese)
+    assert all(row.problem is None for row in show(tmp_path, japanese, layout="separate"))

@@ -1,0 +1,336 @@
+"""``cprt counterfactual``: selection by hand, truth by brute force, a judge whose change of mind is written down."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from judge_endpoint import photo, width_of
+from loopback import Misbehaving
+from PIL import Image
+
+from cprt.errors import InputError
+from cprt.local import identity
+from cprt.prompts import build
+from cprt.provenance import model_digest
+from cprt.records import Label, Prediction, write_jsonl
+from cprt.scoring import severities
+from cprt.taxonomy import Taxonomy
+from eval.counterfactual import main, read_runs
+from eval.counterfactual_cases import Case, confident, make_case, read_fingerprints, select
+
+KEYS = Taxonomy.default().keys
+GUIDED, ZERO = build("taxonomy"), build("zero_shot")
+NO_FACES = build("taxonomy", faces_anonymised=True)
+
+# Width of the photo -> its attributes. 4 with a face, 2 with an ID (one with a face too), 2 with neither.
+PHOTOS = {
+    31: ["biometrics", "age"],
+    32: ["biometrics", "medical_data", "age"],
+    33: ["biometrics"],
+    34: ["biometrics", "location"],
+    41: ["gov_ids", "biometrics", "full_legal_name"],
+    42: ["gov_ids", "full_legal_name"],
+    51: ["age", "location"],
+    52: ["metadata"],
+}
+
+
+def truth(keys: list[str]) -> tuple[int, float]:
+    levels, scores = severities([[float(key in keys) for key in KEYS]])
+    return int(levels[0]), float(scores[0])
+
+
+def make_label(width: int, keys: list[str]) -> Label:
+    level, score = truth(keys)
+    return Label(str(width), f"images/{width}.png", {key: float(key in keys) for key in KEYS}, level, score, "test")
+
+
+LABELS = [make_label(width, keys) for width, keys in PHOTOS.items()]
+
+
+def before(width: int) -> float:
+    return round(truth(PHOTOS[width])[1], 3)
+
+
+def after(width: int, prompt: str) -> float | str:
+    """What the judge says: guided it is right, but for one refusal; without guidance faces are all it sees."""
+    if prompt == "taxonomy":
+        if width == 34:
+            return "I'm sorry, but I can't assist with that request."
+        return round(truth([key for key in PHOTOS[width] if key != "biometrics"])[1], 3)
+    return 0.05 if "biometrics" in PHOTOS[width] else before(width)
+
+
+@pytest.fixture
+def judge():
+    def answer(body: dict[str, Any]) -> tuple[str, str]:
+        text = body["messages"][0]["content"][0]["text"]
+        assert "every face in the photo has been perfectly anonymised" in text
+        said = after(width_of(body), "taxonomy" if "taxonomy" in text else "zero_shot")
+        return (said if isinstance(said, str) else json.dumps({"score": said})), "stop"
+
+    with Misbehaving(answer, delay=0.02) as server:
+        yield server
+
+
+def write_eval(folder: Path, prompt: Any, scores: dict[str, float | None], **config: Any) -> str:
+    """A folder as ``cprt eval`` leaves it."""
+    write_jsonl(folder / "predictions.jsonl", [
+        Prediction(id, "judge", prompt.name, "ok" if score is not None else "refused", score=score)
+        for id, score in scores.items()])  # fmt: skip
+    record = {"config": {"model": "judge", "model_revision": None, "prompt": prompt.name, **config},
+              "prompt": prompt.identity(), "model": "judge@main", "adapter": None,
+              "decoding": {"max_pixels": None}}  # fmt: skip
+    (folder / "run.json").write_text(json.dumps(record))
+    return str(folder)
+
+
+@pytest.fixture
+def options(judge, tmp_path: Path) -> list[str]:
+    """Two runs, guided and not, both right about every photo before."""
+    for width in PHOTOS:
+        photo(tmp_path / "data" / "images" / f"{width}.png", width)
+    write_jsonl(tmp_path / "labels.jsonl", LABELS)
+    scores = {str(width): before(width) for width in PHOTOS}
+    runs = [write_eval(tmp_path / name, prompt, scores, base_url="endpoint", concurrency=1)
+            for name, prompt in (("guided", GUIDED), ("zero", ZERO))]  # fmt: skip
+    return ["--runs", *runs, "--labels", str(tmp_path / "labels.jsonl"), "--images", str(tmp_path / "data"),
+            "--base_url", judge.url, "--size", "8", "--share", "0.75", "--out", str(tmp_path / "out")]  # fmt: skip
+
+
+def rows_of(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def test_changes_of_run_and_truth_with_values_by_hand(options, tmp_path, capsys):
+    main(options)
+    rows = rows_of(tmp_path / "out" / "counterfactual.jsonl")
+    assert [(row["run"], row["id"]) for row in rows] == [(run, str(w)) for run in ("guided", "zero") for w in PHOTOS]
+    row = rows[1]  # face, medical data, age: level 2 is what is left
+    assert (row["before"], row["truth_level_before"], row["level_before"]) == (before(32), 1, 1)
+    assert row["truth_after"] == truth(["medical_data", "age"])[1] and row["truth_level_after"] == 2
+    assert (row["after"], row["level_after"], row["status"]) == (after(32, "taxonomy"), 2, "ok")
+    assert (rows[3]["status"], rows[3]["after"], rows[3]["level_after"]) == ("refused", None, None)
+
+    figures = json.loads((tmp_path / "out" / "summary.json").read_text())["runs"]
+    guided, zero = figures["guided"], figures["zero"]
+    assert (guided["all"]["n"], guided["all"]["scored"], guided["all"]["status_counts"]["refused"]) == (8, 7, 1)
+    assert (guided["face"]["n"], guided["id"]["n"], guided["other"]["n"]) == (4, 2, 2)
+    changes = [after(width, "taxonomy") - before(width) for width in (31, 32, 33)]
+    assert guided["face"]["change"] == pytest.approx(np.mean(changes))
+    exact = [truth([key for key in PHOTOS[w] if key != "biometrics"])[1] - truth(PHOTOS[w])[1] for w in (31, 32, 33)]
+    assert guided["face"]["truth_change"] == pytest.approx(np.mean(exact))  # over the photos with a score alone
+    assert guided["face"]["moved_down"] == guided["face"]["truth_moved_down"] == 1.0
+    assert (guided["id"]["moved_down"], guided["id"]["unmoved"]) == (0.0, 0.5)  # robust: the ID is still there
+    assert (guided["other"]["change"], guided["other"]["unmoved"]) == (0.0, 1.0)
+    assert guided["all"]["error_after"] < 0.0006
+    assert zero["id"]["moved_down"] == 0.5 and zero["face"]["after"] == pytest.approx(0.05)
+    assert zero["all"]["change"] == pytest.approx(sum(0.05 - before(w) for w in (31, 32, 33, 34, 41)) / 8)
+    low, high = zero["all"]["ci"]["change"]
+    assert low < zero["all"]["change"] < high
+    assert guided["id"]["after"] > 0.51 and guided["id"]["ci"]["moved_down"][1] > 0.5  # two photos say little
+    with Image.open(tmp_path / "out" / "change.png") as picture:
+        assert len(picture.getcolors(1 << 20)) > 20
+    record = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert [run["prompt"]["faces_anonymised"] for run in record["runs"]] == [True, True]
+    assert record["runs"][0]["prompt"]["sha256"] == NO_FACES.digest
+    assert "8 photos (4 face, 2 id, 2 other) of 8" in capsys.readouterr().out
+
+
+def test_the_interval_is_a_percentile_bootstrap_over_photos(options, tmp_path):
+    main([*options, "--resamples", "200", "--seed", "3"])
+    rows = [row for row in rows_of(tmp_path / "out" / "counterfactual.jsonl") if row["run"] == "zero"]
+    changes = np.array([row["after"] - row["before"] for row in rows])
+    rng = np.random.default_rng(3)
+    means = [changes[row].mean() for row in rng.integers(8, size=(200, 8))]
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["runs"]["zero"]["all"]["ci"]["change"] == pytest.approx(np.percentile(means, [2.5, 97.5]))
+
+
+def test_a_second_run_and_one_after_a_kill_ask_only_what_is_missing(options, judge, tmp_path):
+    command = [sys.executable, "-m", "eval.counterfactual", *options]
+    kept = tmp_path / "out" / "answers.jsonl"
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while process.poll() is None and (not kept.exists() or kept.read_bytes().count(b"\n") < 5):
+        time.sleep(0.005)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert kept.read_bytes().count(b"\n") < 16, "killed too late to prove anything"
+    main(options)
+    first = (tmp_path / "out" / "counterfactual.jsonl").read_bytes()
+    keys = [json.loads(line)["key"] for line in kept.read_text().splitlines()]
+    assert len(keys) == len(set(keys)) == 16
+    asked = len(judge.bodies)
+    main(options)
+    assert len(judge.bodies) == asked and (tmp_path / "out" / "counterfactual.jsonl").read_bytes() == first
+
+
+def test_a_local_run_is_repeated_with_its_own_model_and_adapter(demo_base, adapter, tmp_path, capsys):
+    """The tiny model's words are no scores: every row says so, and every figure is null, not 0."""
+    photo(tmp_path / "data" / "images" / "31.png", 31)
+    write_jsonl(tmp_path / "labels.jsonl", LABELS[:1])
+    run = write_eval(tmp_path / "run", ZERO, {"31": before(31)}, model=str(demo_base), adapter=str(adapter),
+                     max_new_tokens=8, dtype="float32", batch_size=2, max_pixels=9216)  # fmt: skip
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    record |= {"model": identity(str(demo_base)), "adapter": model_digest(adapter), "decoding": {"max_pixels": 9216}}
+    (tmp_path / "run" / "run.json").write_text(json.dumps(record))
+    options = ["--runs", run, "--labels", str(tmp_path / "labels.jsonl"), "--images", str(tmp_path / "data"),
+               "--out", str(tmp_path / "out")]  # fmt: skip
+    main(options)
+    (row,) = rows_of(tmp_path / "out" / "counterfactual.jsonl")
+    assert row["status"] == "unparsed" and row["after"] is None and row["text"] is not None
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["selection"]["unfilled"] == 99 and summary["runs"]["run"]["all"]["change"] is None
+    assert summary["runs"]["run"]["all"]["ci"]["unmoved"] is None
+    assert "99 fewer than asked for" in capsys.readouterr().out
+    record["adapter"] = "0" * 64
+    (tmp_path / "run" / "run.json").write_text(json.dumps(record))
+    with pytest.raises(InputError, match="field 'adapter': the adapter .* has changed since"):
+        main(options)
+
+
+# --- Selection and truth -----------------------------------------------------------------------------------------
+
+
+def test_confident_means_every_run_near_the_truth():
+    def run(**scores: float | None) -> dict[str, Prediction]:
+        return {id[1:]: Prediction(id[1:], None, None, "ok" if score is not None else "refused", score=score)
+                for id, score in scores.items()}  # fmt: skip
+
+    near = {f"_{width}": before(width) for width in PHOTOS}
+    sure = {**near, "_31": before(31) - 0.09, "_32": before(32) - 0.11, "_33": None}
+    runs = {"a": run(**near), "b": run(**sure), "c": run(**{id: s for id, s in near.items() if id != "_34"})}
+    assert [label.id for label in confident(LABELS, runs, 0.1, "l")] == ["31", "41", "42", "51", "52"]
+    with pytest.raises(InputError, match="l: field 'labels': is missing in row 1"):
+        confident([Label("x", "x.png", None, 1, 0.8, None)], {}, 0.1, "l")
+
+
+def test_truth_without_faces_keeps_a_fingerprint_and_whatever_else_there_is():
+    cases = {label.id: make_case(label, {"33"}, Taxonomy.default()) for label in LABELS}
+    for width, keys in PHOTOS.items():
+        rest = keys if width == 33 else [key for key in keys if key != "biometrics"]
+        case = cases[str(width)]
+        assert (case.level_after, case.truth_after) == truth(rest)
+        assert (case.level_before, case.truth_before) == truth(keys)
+    assert Counter(case.group for case in cases.values()) == {"face": 4, "id": 2, "other": 2}
+    assert [case.id for case in cases.values() if case.fingerprint] == ["33"]
+
+
+def make_cases(**counts: int) -> list[Case]:
+    return [Case(f"{group}{i:03d}", "x.png", group, 0.8, 1, 0.8, 1, False)
+            for group, count in counts.items() for i in range(count)]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("available", "taken", "unfilled"),
+    [
+        ({"face": 90, "id": 90, "other": 90}, {"face": 40, "id": 40, "other": 20}, 0),
+        ({"face": 90, "id": 10, "other": 90}, {"face": 70, "id": 10, "other": 20}, 0),
+        ({"face": 10, "id": 90, "other": 90}, {"face": 10, "id": 70, "other": 20}, 0),
+        ({"face": 90, "id": 90, "other": 5}, {"face": 55, "id": 40, "other": 5}, 0),
+        ({"face": 10, "id": 10, "other": 90}, {"face": 10, "id": 10, "other": 20}, 60),  # mostly others is no test
+        ({"face": 0, "id": 0, "other": 3}, {"face": 0, "id": 0, "other": 3}, 97),
+    ],
+)
+def test_the_draw_is_mostly_faces_and_ids_and_says_what_it_lacks(available, taken, unfilled):
+    chosen, report = select(make_cases(**available), 100, 0.8, seed=1)
+    assert Counter(case.group for case in chosen) == Counter(taken)
+    assert (report["taken"], report["unfilled"], report["available"]) == (taken, unfilled, available)
+    assert [case.id for case in chosen] == sorted({case.id for case in chosen})
+
+
+def test_the_draw_depends_on_the_seed_and_not_on_the_order():
+    cases = make_cases(face=60, id=60, other=60)
+    first = select(cases, 50, 0.8, seed=1)[0]
+    assert select(cases[::-1], 50, 0.8, seed=1)[0] == first
+    assert select(cases, 50, 0.8, seed=2)[0] != first
+
+
+def test_fingerprints_from_both_layouts_of_visprs_annotations(tmp_path):
+    (tmp_path / "test2017").mkdir()
+    for name, content in {
+        "a": {"labels": ["a7_fingerprint", "a9_face_complete"]},
+        "b": {"labels": ["a9_face_complete"]},
+        "c": {"attributes": {"biometric": ["a7_fingerprint"]}},
+        "d": {"labels": [], "safe": True},
+        "e": ["a7_fingerprint"],
+    }.items():
+        (tmp_path / "test2017" / f"{name}.json").write_text(json.dumps(content))
+    assert read_fingerprints(str(tmp_path)) == {"a", "c"}
+    assert read_fingerprints(None) == set()
+    with pytest.raises(InputError, match="holds no annotations"):
+        read_fingerprints(str(tmp_path / "nowhere"))
+
+
+# --- Bad input ---------------------------------------------------------------------------------------------------
+
+
+def change(file: Path, **fields: Any) -> None:
+    file.write_text(json.dumps({**json.loads(file.read_text()), **fields}))
+
+
+def test_runs_that_cannot_be_repeated_as_they_were_are_refused(options, tmp_path):
+    def complaint(*more: str) -> str:
+        with pytest.raises(InputError) as caught:
+            main([*options, *more])
+        assert "\n" not in str(caught.value)
+        return str(caught.value)
+
+    guided = str(tmp_path / "guided")
+    assert "runs: 'guided' is there twice" in complaint("--runs", guided, guided + "/")
+    assert "nowhere/run.json: No such file" in complaint("--runs", str(tmp_path / "nowhere"))
+    assert "on no photo are all runs within 0 of" in complaint("--confidence", "0")
+    assert "size must be at least 1" in complaint("--size", "0")
+    assert "share must lie between" in complaint("--share", "1.5")
+    record = tmp_path / "guided" / "run.json"
+    before = record.read_text()
+    change(record, prompt={**GUIDED.identity(), "sha256": "0"})
+    assert "field 'prompt': asked with another prompt or taxonomy" in complaint()
+    record.write_text(before)
+    change(record, model="another@main")
+    assert "field 'model': the model judge has changed since" in complaint()
+    record.write_text("{}")
+    assert "is not the record of cprt eval" in complaint()
+    record.write_text(before)
+    write_jsonl(tmp_path / "labels.jsonl", LABELS[1:])
+    assert "has no label '31', which guided has a prediction for" in complaint()
+    index = options.index("--base_url")
+    del options[index : index + 2]
+    assert "field 'base_url': asked an endpoint: name it with --base_url" in complaint()
+
+
+def test_a_run_that_names_its_judge_is_asked_as_that_judge(tmp_path):
+    """Where a run had several models, its record holds the one of this folder under ``judge``."""
+    judge = {"name": "hosted", "model": "judge", "revision": "v2", "base_url": "endpoint", "max_new_tokens": 33}
+    run = write_eval(tmp_path / "run", ZERO, {"31": 0.8}, model=None, judge=judge)
+    change(tmp_path / "run" / "run.json", model="judge@v2")
+    (one,) = read_runs([run], Taxonomy.default(), "http://127.0.0.1:9/v1")
+    assert (one.name, one.spec.model, one.spec.revision, one.spec.max_new_tokens) == ("run", "judge", "v2", 33)
+    assert one.spec.base_url == "http://127.0.0.1:9/v1" and one.spec.max_pixels is None
+
+
+# --- The prompt --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "target"), [("zero_shot", "score"), ("intuition", "score"), ("taxonomy", "score"),
+                                              ("taxonomy", "attributes")])  # fmt: skip
+def test_the_counterfactual_prompt_is_the_plain_one_and_one_paragraph(name, target):
+    plain, changed = build(name, target), build(name, target, faces_anonymised=True)
+    kept = changed.policy.split("\n\n")
+    (added,) = [part for part in kept if part not in plain.policy.split("\n\n")]
+    kept.remove(added)
+    assert "\n\n".join(kept) == plain.policy and changed.question == plain.question
+    assert "anonymised" in added and not any(char.isdigit() for char in added)  # no band, no score
+    assert changed.digest != plain.digest
+    assert changed.identity() == {**plain.identity(), "sha256": changed.digest, "faces_anonymised": True}
+    assert "faces_anonymised" not in plain.identity()

@@ -1,0 +1,282 @@
+"""The report page: the paper's rows, the figures' bins, what is listed, and that nothing from a file is ever markup."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from judged import TAXONOMY, judge, make_labels
+from PIL import Image
+
+from cprt.records import Label, Prediction
+from eval.markup import figure, script_json, text
+from eval.metrics import calibrated, measure
+from eval.report import largest_errors, paper_table6, reliability, thumbnails, without_score, write_report
+
+HOSTILE = "</script><img src=x onerror=\"document.title='hacked'\">'&\"\u202e\x07$x^2$\ud800"
+
+
+class Parsed(HTMLParser):
+    """Tags, attributes, and the text of cells."""
+
+    def __init__(self, html: str):
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.rows: list[list[str]] = []
+        self.scripts: list[str] = []
+        self._inside = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th"):
+            self.rows[-1].append("")
+        elif tag == "script":
+            self.scripts.append("")
+        if tag in ("td", "th", "script", "style"):
+            self._inside = tag
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == self._inside:
+            self._inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._inside in ("td", "th"):
+            self.rows[-1][-1] += data
+        elif self._inside == "script":
+            self.scripts[-1] += data
+
+
+def report(folder: Path, labels: list[Label], runs: dict[str, list[Prediction]], **more: Any) -> str:
+    metrics = {name: measure(labels, rows, TAXONOMY, "x", resamples=50) for name, rows in runs.items()}
+    return write_report(folder, labels, runs, metrics, TAXONOMY, **more).read_text()
+
+
+# --- The paper ---------------------------------------------------------------------------------------------------
+
+
+def test_table_6_is_the_papers():
+    rows = paper_table6()
+    assert len(rows) == 29
+    groups = ("Zero-Shot", "Intuition", "Taxonomy", "SFT")
+    assert [sum(row["prompting"] == name for row in rows) for name in groups] == [
+        8, 8, 8, 5]  # fmt: skip
+    by_name = {(row["prompting"], row["model"]): list(row.values())[2:] for row in rows}
+    assert by_name["Zero-Shot", "Gemini 3 Flash"] == [0.781, 0.802, 0.203, -0.166, 0.403, 0.848, 0.662]
+    assert by_name["Intuition", "MiniCPM-V (8B)"] == [0.616, 0.610, 0.237, -0.160, 0.311, 0.749, 0.540]
+    assert by_name["Taxonomy", "GPT-5.2"] == [0.850, 0.844, 0.158, -0.046, 0.632, 0.919, 0.805]
+    assert by_name["SFT", "Qwen3-VL (8B) (80 steps)"] == [0.799, 0.762, 0.140, 0.061, 0.633, 0.849, 0.745]
+    assert by_name["SFT", "Llama 3.2 (80 steps)"] == [0.415, 0.410, 0.241, 0.140, 0.325, 0.714, 0.860]
+    # Sums of the columns, added up from the paper's text.
+    sums = [round(sum(values[column] for values in by_name.values()), 3) for column in range(7)]
+    assert sums == [17.849, 18.936, 7.713, -4.849, 10.932, 22.924, 18.317]
+
+
+# --- Bins --------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 1000), st.floats(0, 1)), max_size=40))
+def test_bins_agree_with_counting(pairs: list[tuple[int, float]]):
+    """Every score falls in exactly one bin, its lower end included; 0.3 or 0.7, which floats blur, too."""
+    rows = reliability([p / 1000 for p, _ in pairs], [t for _, t in pairs])
+    for number, row in enumerate(rows):
+        inside = [(p / 1000, t) for p, t in pairs if p // 100 == number or (p == 1000 and number == 9)]
+        assert row["n"] == len(inside) and row["bin"] == [number / 10, (number + 1) / 10]
+        if inside:
+            assert row["mean_prediction"] == pytest.approx(sum(p for p, _ in inside) / len(inside))
+            assert row["mean_truth"] == pytest.approx(sum(t for _, t in inside) / len(inside))
+            assert (row["ci"] is None) == (len(inside) == 1)
+        else:
+            assert row["mean_prediction"] is row["mean_truth"] is row["ci"] is None
+
+
+def test_a_bins_interval_is_that_of_a_mean():
+    truth = np.random.default_rng(0).normal(0.5, 0.1, 400).clip(0, 1)
+    (low, high) = reliability(np.full(400, 0.35), truth)[3]["ci"]
+    half = 1.96 * truth.std() / 20
+    assert (low, high) == pytest.approx((truth.mean() - half, truth.mean() + half), abs=0.15 * half)
+
+
+# --- Lists -------------------------------------------------------------------------------------------------------
+
+
+def test_the_largest_errors_of_each_run_and_every_photo_without_a_score():
+    labels = make_labels(60)
+    runs = {"a": judge(labels, 0.3, lost=0.3), "b": judge(labels, 0.1, seed=2)[:-4]}  # b lacks four rows
+    listed = largest_errors(labels, runs, TAXONOMY, count=10)
+    assert [sum(row.run == name for row in listed) for name in "ab"] == [10, 10]
+    truth = {label.id: label.score for label in labels}
+    for name in "ab":
+        errors = sorted((abs(row.score - truth[row.id]) for row in runs[name] if row.score is not None), reverse=True)
+        assert [abs(row.error or 0) for row in listed if row.run == name] == pytest.approx(errors[:10])
+    lost = without_score(labels, runs)
+    assert [row.prediction for row in lost if row.run == "b"] == [None] * 4
+    refused = [row for row in runs["a"] if row.score is None]
+    assert refused and sum(row.run == "a" for row in lost) == len(refused)
+    assert len(without_score(labels, runs, count=2)) == 4
+
+
+# --- The page ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A run whose every text is hostile, and one without any score."""
+    labels = [replace(label, id=f"{label.id}{HOSTILE}") for label in make_labels(30)]
+    hostile = [replace(row, text=HOSTILE, model=HOSTILE, prompt=HOSTILE) for row in judge(labels, 0.2, lost=0.2)]
+    silent = [Prediction(label.id, None, None, "error", error=HOSTILE) for label in labels]
+    folder = tmp_path_factory.mktemp("report")
+    return folder, report(folder, labels, {HOSTILE: hostile, "silent": silent})
+
+
+def test_nothing_from_a_file_becomes_markup(page):
+    parsed = Parsed(page[1])
+    assert [name for name, _ in parsed.tags].count("script") == 2 == len(parsed.scripts)
+    assert not any(name.startswith("on") for _, attributes in parsed.tags for name in attributes)
+    for name, attributes in parsed.tags:
+        assert name not in ("iframe", "object", "embed", "form", "base", "link", "video", "audio", "svg")
+        for source in ("src", "srcset"):
+            assert source not in attributes or str(attributes[source]).startswith("data:image/png;base64,")
+        assert "href" not in attributes and "style" not in attributes
+    shown = "</script><img src=x onerror=\"document.title='hacked'\">'&\"\ufffd\ufffd$x^2$\ufffd"
+    assert any(row and row[0] == f"photo_0000{shown}" for row in parsed.rows)
+    assert "\u202e" not in page[1] and "\x07" not in page[1]
+
+
+def test_the_policy_allows_our_script_and_style_and_no_network(page):
+    parsed = Parsed(page[1])
+    (policy,) = [str(a["content"]) for _, a in parsed.tags if a.get("http-equiv") == "Content-Security-Policy"]
+    parts = dict(part.strip().split(" ", 1) for part in policy.split(";"))
+    assert parts["default-src"] == "'none'" and parts["img-src"] == "data:"
+
+    def digest(content: str) -> str:
+        return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
+
+    assert parts["script-src"] == digest(parsed.scripts[1])
+    style = re.search(r"<style>(.*?)</style>", page[1], re.DOTALL)
+    assert style and parts["style-src"] == digest(style[1])
+    assert "url(" not in style[1] and "@import" not in style[1] and "fetch" not in parsed.scripts[1]
+
+
+def test_what_is_undefined_is_a_dash_and_every_row_is_counted(page):
+    parsed = Parsed(page[1])
+    silent = [row for row in parsed.rows if row[0] == "silent"]
+    assert silent[0][1:8] == ["–"] * 7  # no figure, and no 0 in place of one
+    assert silent[0][8].startswith("0.000")  # the coverage is known
+    assert silent[1] == ["silent", "30", "0", "0", "0", "30", "0"]
+    assert sum(len(row) == 6 and row[1] == "silent" and row[4] == "error" for row in parsed.rows) == 30
+
+
+def test_tables_say_what_heads_what(page):
+    parsed = Parsed(page[1])
+    heads = [attributes for name, attributes in parsed.tags if name == "th"]
+    assert heads and all(attributes.get("scope") in ("col", "row", "rowgroup") for attributes in heads)
+    assert all("alt" in attributes for name, attributes in parsed.tags if name == "img")
+
+
+def test_pictures_lie_beside_the_page(page):
+    for name in ("scores", "confusion", "calibration"):
+        with Image.open(page[0] / f"{name}.png") as image:
+            assert image.width > 400 and len(np.unique(np.asarray(image.convert("L")))) > 50
+
+
+def test_figures_stand_beside_the_papers_and_other_ways_to_a_score_below(tmp_path):
+    labels, held_out = make_labels(60), make_labels(50, seed=9)
+    rows = [replace(row, expected_score=row.score) for row in judge(labels, 0.1, prompt="zero_shot")]
+    metrics = measure(labels, rows, TAXONOMY, "x", resamples=50)
+    metrics["calibrated"] = calibrated(labels, rows, held_out, judge(held_out, 0.1, seed=5), TAXONOMY, "x", resamples=0)
+    parsed = Parsed(write_report(tmp_path, labels, {"mine": rows}, {"mine": metrics}, TAXONOMY).read_text())
+    by_name = {row[0]: row for row in parsed.rows if len(row) == 9 and row[0] not in ("Photo", "Run")}
+    ours = by_name["minezero_shot"]
+    assert ours[2].startswith(f"{metrics['spearman']:.3f}")
+    low, high = metrics["ci"]["spearman"]
+    assert ours[2].endswith(f"{low:.3f} to {high:.3f}")
+    assert by_name["expected score"][1:] == ours[1:]  # the same scores here
+    affine = metrics["calibrated"]["stated"]["affine"]
+    assert by_name["stated score, affine calibration"][3] == f"{affine['mae']:.3f}"
+    assert by_name["Qwen3-VL (4B) (80 steps)"][1:] == [
+        "0.790", "0.753", "0.142", "−0.024", "0.614", "0.833†", "0.779†", "–"]  # fmt: skip
+    groups = [a["data-open"] for name, a in parsed.tags if name == "tbody" and "data-group" in a]
+    assert groups == ["true", "false", "false", "true"]  # zero-shot was asked here; SFT is always shown
+
+
+def test_a_label_without_any_prediction_is_listed_as_missing(tmp_path):
+    labels = make_labels(5)
+    html = report(tmp_path, labels, {"a": judge(labels, 0.1)[:4]})
+    assert [row[:5] for row in Parsed(html).rows if "missing" in row[1:]][-1][0] == labels[4].id
+
+
+# --- Pictures of photos ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> tuple[Path, list[Label]]:
+    labels = make_labels(4)
+    (tmp_path / "data" / "images").mkdir(parents=True)
+    exif = Image.Exif()
+    exif[0x010E] = "taken by somebody"
+    exif[0x0112] = 6  # lies on its side
+    for label in labels[:2]:
+        pixels = np.random.default_rng(0).integers(0, 255, (150, 300, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "data" / str(label.image), exif=exif)
+    (tmp_path / "data" / str(labels[2].image)).write_bytes(b"not an image")
+    Image.new("RGB", (8, 8)).save(tmp_path / "outside.jpg")
+    (tmp_path / "data" / str(labels[3].image)).symlink_to(tmp_path / "outside.jpg")
+    return tmp_path / "data", labels
+
+
+def test_no_photo_is_in_the_page_unless_asked_for(photos, tmp_path):
+    html = report(tmp_path / "out", photos[1], {"a": judge(photos[1], 0.1)})
+    assert "image/jpeg" not in html and "This page holds pictures" not in html
+
+
+def test_thumbnails_are_pixels_alone_and_stay_inside_the_folder(photos, tmp_path):
+    folder, labels = photos
+    html = report(tmp_path / "out", labels, {"a": judge(labels, 0.1), "b": judge(labels, 0.2)}, images_root=folder)
+    parsed = Parsed(html)
+    pictures = json.loads(parsed.scripts[0])
+    assert len(pictures) == 2 and "This page holds pictures" in html  # each once for both runs; a link out is none
+    assert sum("data-picture" in attributes for _, attributes in parsed.tags) == 4
+    for picture in pictures:
+        data = base64.b64decode(picture.removeprefix("data:image/jpeg;base64,"))
+        assert b"somebody" not in data and len(data) < 10_000
+        with Image.open(io.BytesIO(data)) as image:
+            assert image.size == (48, 96) and not image.getexif() and "icc_profile" not in image.info
+
+
+def test_a_path_out_of_the_folder_gives_no_thumbnail(photos):
+    folder, labels = photos
+    rows = without_score([replace(labels[0], image="../outside.jpg"), replace(labels[1], image=None)], {"a": []})
+    assert thumbnails(rows, folder) == {}
+
+
+# --- Markup ------------------------------------------------------------------------------------------------------
+
+
+@given(st.text(alphabet=st.characters(codec=None)))
+def test_text_is_safe_in_html_and_script(value: str):
+    safe = text(value)
+    assert not set("<>\"'") & set(safe)
+    safe.encode("utf-8")
+    data = script_json([value])
+    assert "<" not in data and ">" not in data and json.loads(data) == [value] and data.isascii()
+
+
+def test_figures():
+    assert [figure(value) for value in (0.12345, -0.5, 1, None, float("nan"), True, "1")] == [
+        "0.123", "−0.500", "1.000", "–", "–", "–", "–"]  # fmt: skip
+    assert figure(0.5, "+") == "+0.500"

@@ -1,0 +1,503 @@
+"""``cprt score`` as a user runs it: real endpoints and the tiny model, hostile folders, kills, values by hand."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html.parser
+import io
+import json
+import math
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from judge_endpoint import by_width, photo
+from loopback import Misbehaving
+from PIL import Image
+
+from cprt.ask import Model
+from cprt.errors import InputError
+from cprt.images import load_image
+from cprt.prompts import build
+from cprt.questions import ModelSpec, Question
+from cprt.records import Label, Prediction, write_jsonl
+from cprt.regulations import regulations_of
+from cprt.store import AnswerStore
+from cprt.taxonomy import Taxonomy
+from eval.score import ScoreArguments, main, settle
+from eval.threshold import choose
+
+PASSPORT = {"attributes": ["gov_ids", "biometrics", "age"], "level": 1, "score": 0.85}
+ANSWERS: dict[int, Any] = {
+    21: PASSPORT,
+    22: {"attributes": ["age", "location"], "level": 3, "score": 0.337},
+    23: {"attributes": [], "level": 4, "score": 0.0},
+    24: "I'm sorry, but I can't assist with that request.",
+    25: "somewhere between 0.2 and 0.9",
+    26: {"attributes": ["face"], "level": 1, "score": 0.75},
+}
+
+
+def rows_of(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n") if line]
+
+
+def level_1(s: float) -> float:
+    """Eq. 17-20 for level 1: S_max = 330 * 3 + 30 * 10 + 5 * 5 + 4 = 1319."""
+    return 0.711 + 0.289 * math.sqrt((s - 330) / (1319 - 330))
+
+
+@pytest.fixture
+def judge():
+    with Misbehaving(by_width(ANSWERS)) as server:
+        yield server
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for width in ANSWERS:
+        photo(tmp_path / "photos" / f"{width}.png", width)
+    return tmp_path / "photos"
+
+
+def test_a_row_holds_level_score_regulations_and_advice(judge, folder, tmp_path, capsys):
+    out = tmp_path / "r.jsonl"
+    main([str(folder), "--base_url", judge.url, "--out", str(out), "--flag_above", "0.85"])
+    rows = {row["path"]: row for row in rows_of(out)}
+    row = rows["21.png"]
+    assert (row["root"], row["status"], row["score"], row["level"], row["error"]) == (str(folder), "ok", 0.85, 1, None)
+    assert row["flagged"] is True and json.loads(row["text"]) == PASSPORT
+    assert [one["key"] for one in row["attributes"]] == ["biometrics", "gov_ids", "age"]  # the taxonomy's order
+    first, _, age = row["attributes"]
+    assert (first["name"], first["level"]) == ("biometrics", 1)
+    assert first["regulations"] == regulations_of("biometrics") and "GDPR" in first["regulations"]
+    assert age["regulations"] is None  # Table 4 has no row for it
+    assert first["score_without"] == pytest.approx(level_1(335)) and first["level_without"] == 1
+    assert age["score_without"] == pytest.approx(level_1(660)) and age["level_without"] == 1
+    advice = row["advice"]
+    assert advice["composed_score"] == pytest.approx(level_1(665)) and advice["composed_level"] == 1
+    assert advice["hide_first"] == "biometrics"
+    assert [(step["hide"], step["level"]) for step in advice["order"]] == [("biometrics", 1), ("gov_ids", 3)]
+    assert advice["order"][0]["score"] == pytest.approx(level_1(335)) and advice["order"][1]["score"] == 0.292
+    assert rows["22.png"]["flagged"] is False and rows["23.png"]["advice"]["hide_first"] is None
+    # What has no score is never flagged or cleared.
+    assert [(rows[f"{width}.png"]["status"], rows[f"{width}.png"]["flagged"]) for width in (24, 25)] == [
+        ("refused", None), ("unparsed", None)]  # fmt: skip
+    # A score whose list of attributes cannot be trusted has no advice.
+    assert (rows["26.png"]["score"], rows["26.png"]["attributes"], rows["26.png"]["advice"]) == (0.75, None, None)
+    said = capsys.readouterr()
+    assert said.out.splitlines()[1].split() == ["0.850", "1", "*", "21.png"]
+    assert "hide biometrics, then gov_ids: 0.292, level 3" in said.out
+    assert "Art. 4(14)" in said.out and "age: no row in Table 4" in said.out
+    assert "6 photos (4 ok, 1 unparsed, 1 refused); 1 flagged (score 0.85 or more)" in said.out
+    assert "no score: 24.png: refused" in said.err and "images leave" not in said.err
+    record = json.loads((tmp_path / "r.run.json").read_text())
+    assert record["counts"] == {"ok": 4, "refused": 1, "unparsed": 1}
+    assert record["prompt"] == build("taxonomy", "attributes").identity()
+    assert str(judge.port) not in json.dumps(record)
+
+
+def test_the_goal_of_the_advice(judge, folder, tmp_path):
+    main([str(folder / "21.png"), "--base_url", judge.url, "--out", str(tmp_path / "r.jsonl"), "--until_level", "4"])
+    (row,) = rows_of(tmp_path / "r.jsonl")
+    assert (row["root"], row["path"]) == (str(folder), "21.png")
+    assert [step["hide"] for step in row["advice"]["order"]] == ["biometrics", "gov_ids", "age"]
+    main([str(folder / "21.png"), "--base_url", judge.url, "--out", str(tmp_path / "r.jsonl"), "--until_score", "0.8"])
+    assert [step["hide"] for step in rows_of(tmp_path / "r.jsonl")[0]["advice"]["order"]] == ["biometrics"]
+
+
+def test_what_was_answered_is_never_asked_again_whatever_the_format(judge, folder, tmp_path):
+    for name in ("r.jsonl", "r.jsonl", "r.html"):
+        main([str(folder), "--base_url", judge.url, "--out", str(tmp_path / name)])
+    shutil.copy(folder / "21.png", folder / "copy.png")
+    main([str(folder), "--base_url", judge.url, "--out", str(tmp_path / "r.jsonl")])
+    assert len(judge.bodies) == len(ANSWERS)
+    assert rows_of(tmp_path / "r.jsonl")[-1]["score"] == 0.85
+    main([str(folder), "--base_url", judge.url])  # no file: nothing is kept, and nothing was
+    assert len(judge.bodies) == 2 * len(ANSWERS)
+
+
+def hostile(folder: Path) -> None:
+    """What lies in real folders, and worse."""
+    photo(folder / "b" / "21.jpg", 21)
+    photo(folder / "a" / "21.jpg", 22)  # the same name
+    photo(folder / "new\nline \x1b[31m<b>.png", 23)
+    photo(folder / "ünï.PNG", 21)
+    shutil.copy(folder / "ünï.PNG", os.fsencode(folder) + b"/caf\xe9.png")
+    for hidden in (".hidden.png", ".cache/x.png"):
+        photo(folder / hidden, 24)
+    (folder / "notes.txt").write_text("no photo")
+    (folder / "text.jpg").write_text("no photo either")
+    (folder / "empty.jpg").touch()
+    whole = photo(folder / "cut.jpg", 21, 400).read_bytes()
+    for name in ("cut.jpg", "cut again.jpg"):
+        (folder / name).write_bytes(whole[: len(whole) // 2])
+    os.symlink("..", folder / "a" / "loop")
+    os.symlink("nowhere.jpg", folder / "dangling.jpg")
+    os.symlink("self.jpg", folder / "self.jpg")
+    os.mkfifo(folder / "pipe.jpg")
+    frames = [Image.new("RGB", (22, 20), color) for color in ("red", "blue")]
+    frames[0].save(folder / "moving.gif", save_all=True, append_images=frames[1:])
+    Image.new("1", (20_000, 20_000)).save(folder / "bomb.png")  # 50 kB, 400 megapixels
+
+
+def test_a_hostile_folder_loses_nothing_and_stops_nothing(judge, tmp_path, capsys):
+    folder = tmp_path / "photos"
+    hostile(folder)
+    main([str(folder), str(folder / "notes.txt"), str(folder / "b" / "21.jpg"), str(tmp_path / "nowhere"),
+          "--base_url", judge.url, "--out", str(tmp_path / "r.jsonl")])  # fmt: skip
+    rows = {row["path"]: row for row in rows_of(tmp_path / "r.jsonl")}
+    assert len(rows) == len(rows_of(tmp_path / "r.jsonl"))  # b/21.jpg once
+    assert {path: row["score"] for path, row in rows.items() if row["status"] == "ok"} == {
+        "a/21.jpg": 0.337, "b/21.jpg": 0.85, "new\nline \x1b[31m<b>.png": 0.0, "ünï.PNG": 0.85,
+        "caf\\udce9.png": 0.85, "moving.gif": 0.337,
+    }  # fmt: skip
+    assert {path: row["error"] for path, row in rows.items() if row["status"] == "error"} == {
+        "text.jpg": "is not an image",
+        "notes.txt": "is not an image",
+        "empty.jpg": "is empty",
+        "cut.jpg": rows["cut again.jpg"]["error"],
+        "cut again.jpg": rows["cut again.jpg"]["error"],
+        "dangling.jpg": "cannot be read (No such file or directory)",
+        "self.jpg": "cannot be read (Too many levels of symbolic links)",
+        "pipe.jpg": "is not a regular file",
+        "bomb.png": "has too many pixels to be unpacked safely",
+        "nowhere": "cannot be read (No such file or directory)",
+    }
+    assert rows["cut.jpg"]["error"].startswith("cannot be read as an image")
+    assert str(tmp_path) not in "".join(row["error"] or "" for row in rows.values())
+    said = capsys.readouterr()
+    assert "new\\nline \\x1b[31m<b>.png" in said.out and "\x1b" not in said.out + said.err
+    assert "passed over 1 file not named like a photo and 1 folder behind a link" in said.err
+
+
+def test_without_one_score_the_status_is_2_and_the_rows_are_there(judge, folder, tmp_path):
+    out = tmp_path / "r.jsonl"
+    with pytest.raises(InputError, match=r"no photo got a score \(the first: 24.png: refused: I'm sorry"):
+        main([str(folder / "24.png"), str(folder / "25.png"), "--base_url", judge.url, "--out", str(out)])
+    assert [row["status"] for row in rows_of(out)] == ["refused", "unparsed"]
+
+
+def test_an_endpoint_that_refuses_the_key_stops_the_run_and_what_came_is_written(folder, tmp_path):
+    server = Misbehaving(lambda body: (401, {}) if len(server.bodies) > 2 else by_width(ANSWERS)(body))
+    with server, pytest.raises(InputError, match="refuses a call without a key"):
+        main([str(folder), "--base_url", server.url, "--out", str(tmp_path / "r.jsonl"), "--concurrency", "1"])
+    statuses = [row["status"] for row in rows_of(tmp_path / "r.jsonl")]
+    assert len(statuses) == 6 and statuses.count("error") == 4
+    assert "not asked: the run stopped before" in (tmp_path / "r.jsonl").read_text()
+
+
+def test_photos_leave_the_machine_only_when_allowed_and_with_a_word(judge, folder, tmp_path, capsys):
+    url = f"http://0.0.0.0:{judge.port}/v1"  # reaches this machine, and is no loopback address
+    with pytest.raises(InputError, match="images would leave this one"):
+        main([str(folder), "--base_url", url, "--out", str(tmp_path / "r.jsonl")])
+    assert judge.bodies == []
+    main([str(folder), "--base_url", url, "--out", str(tmp_path / "r.jsonl"), "--allow_remote", "true"])
+    assert "another machine: 6 images leave this one" in capsys.readouterr().err
+    assert len(judge.bodies) == 6
+
+
+def test_a_kill_loses_and_doubles_nothing(folder, tmp_path):
+    for number in range(20):
+        photo(folder / f"more{number}.png", 21)
+    plain, killed = tmp_path / "plain.jsonl", tmp_path / "killed.jsonl"
+    with Misbehaving(by_width(ANSWERS), delay=0.03) as server:
+        options = ["--base_url", server.url, "--concurrency", "1", "--out"]
+        main([str(folder), *options, str(plain)])
+        command = [sys.executable, "-m", "eval.score", str(folder), *options, str(killed)]
+        kept = tmp_path / "killed.answers.jsonl"
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while process.poll() is None and (not kept.exists() or kept.read_bytes().count(b"\n") < 9):
+            time.sleep(0.005)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        assert kept.read_bytes().count(b"\n") < 26 and not killed.exists(), "killed too late to prove anything"
+        subprocess.run(command, check=True, capture_output=True)
+    keys = [json.loads(line)["key"] for line in kept.read_text().splitlines()]
+    assert len(keys) == len(set(keys)) == 26
+    assert killed.read_text() == plain.read_text()
+
+
+# --- Local models and adapters -----------------------------------------------------------------------------------
+
+
+def test_a_local_model_says_what_it_says_elsewhere(demo_base, adapter, tmp_path, capsys):
+    """The tiny models answer no privacy question: their words are kept, and nothing is made of them."""
+    chosen = [photo(tmp_path / f"{width}.png", width, 64) for width in (64, 96, 128)]
+    with pytest.raises(InputError, match="no photo got a score"):
+        main([*map(str, chosen), "--model", str(demo_base), "--adapter", str(adapter), "--dtype", "float32",
+              "--max_new_tokens", "12", "--batch_size", "2", "--target", "score", "--prompt", "zero_shot",
+              "--max_pixels", "9216", "--out", str(tmp_path / "r.jsonl")])  # fmt: skip
+    row = {"name": "m", "model": str(demo_base), "adapter": str(adapter), "dtype": "float32", "max_new_tokens": 12,
+           "max_pixels": 9216, "batch_size": 1}  # fmt: skip
+    model = Model(ModelSpec.read(row, "spec"))
+    questions = {str(path): Question(build("zero_shot").messages(), (path,)) for path in chosen}
+    with AnswerStore(tmp_path / "alone.jsonl") as store:
+        model.ask(questions, store, "alone")
+        expected = [store[str(path)]["text"] for path in chosen]
+    rows = rows_of(tmp_path / "r.jsonl")
+    assert [row["text"] for row in sorted(rows, key=lambda row: int(row["path"][:-4]))] == expected
+    assert {row["status"] for row in rows} == {"unparsed"} and {row["score"] for row in rows} == {None}
+    assert "scores alone, without attributes and advice" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("trained", "options", "asked", "said"),
+    [
+        (None, {}, ("taxonomy", "attributes"), ""),
+        (None, {"prompt": "zero_shot"}, ("zero_shot", "score"), "scores alone"),
+        (("taxonomy", "attributes"), {}, ("taxonomy", "attributes"), ""),
+        (("taxonomy", "score"), {}, ("taxonomy", "score"), "--target score, as ADAPTER was trained: scores alone"),
+        (("intuition", "score"), {}, ("intuition", "score"), "as ADAPTER was trained"),
+        (("intuition", "score"), {"target": "attributes"}, ("taxonomy", "attributes"),
+         "ADAPTER was trained with --prompt intuition --target score: asked otherwise"),
+        (("taxonomy", "score"), {"target": "attributes"}, ("taxonomy", "attributes"), "asked otherwise"),
+        (("zero_shot", "score"), {"target": "score"}, ("zero_shot", "score"), "scores alone"),
+    ],
+)  # fmt: skip
+def test_an_adapter_is_asked_as_it_was_trained(adapter, tmp_path, capsys, trained, options, asked, said):
+    folder = tmp_path / "adapter"
+    shutil.copytree(adapter, folder)
+    if trained:
+        (folder / "run.json").write_text(json.dumps({"prompt_sha256": build(*trained).digest}))
+    prompt, spec = settle(ScoreArguments(["x"], adapter=str(folder), **options), Taxonomy.default())
+    assert (prompt.name, prompt.target) == asked
+    err = capsys.readouterr().err
+    assert said.replace("ADAPTER", str(folder)) in err and (said != "" or err == "")
+    assert spec.max_pixels is None  # the cap that the adapter brings
+
+
+def test_a_prompt_that_is_not_known_here_gets_a_word(adapter, tmp_path, capsys):
+    folder = tmp_path / "adapter"
+    shutil.copytree(adapter, folder)
+    (folder / "run.json").write_text('{"prompt_sha256": "0"}')
+    assert settle(ScoreArguments(["x"], adapter=str(folder)), Taxonomy.default())[0].target == "attributes"
+    assert "not known here" in capsys.readouterr().err
+
+
+# --- HEIC --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def phone(tmp_path: Path) -> Path:
+    """A HEIC photo that its EXIF data turns by a quarter; dark on the left as stored."""
+    from pillow_heif import register_heif_opener
+
+    register_heif_opener()
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    gradient = np.tile(np.linspace(0, 255, 64, dtype=np.uint8), (48, 1))
+    Image.fromarray(gradient).convert("RGB").save(tmp_path / "phone.heic", exif=exif.tobytes())
+    return tmp_path / "phone.heic"
+
+
+def test_a_heic_photo_comes_upright(phone, tmp_path):
+    with Misbehaving(by_width({48: PASSPORT})) as server:  # 64 wide as stored
+        main([str(phone), "--base_url", server.url, "--out", str(tmp_path / "r.jsonl")])
+    assert rows_of(tmp_path / "r.jsonl")[0]["score"] == 0.85
+    values = np.asarray(load_image(phone), dtype=int)
+    assert values[:8].mean() + 150 < values[-8:].mean()  # dark on top
+
+
+def test_without_the_extra_a_heic_photo_is_reported_with_the_way_to_install_it(judge, folder, phone, tmp_path):
+    shutil.copy(phone, folder / "phone.heic")
+    shutil.copy(phone, folder / "renamed.jpg")
+    code = "import sys; sys.modules['pillow_heif'] = None; from eval.score import main; main(sys.argv[1:])"
+    subprocess.run([sys.executable, "-c", code, str(folder), "--base_url", judge.url, "--out",
+                    str(tmp_path / "r.jsonl")], check=True, capture_output=True)  # fmt: skip
+    errors = {row["path"]: row["error"] for row in rows_of(tmp_path / "r.jsonl") if row["status"] == "error"}
+    hint = "is a HEIC photo: install pillow-heif to read it (pip install 'cprt[heic]')"
+    assert errors == {"phone.heic": hint, "renamed.jpg": hint}
+
+
+# --- The page ----------------------------------------------------------------------------------------------------
+
+
+class Page(html.parser.HTMLParser):
+    """Elements and texts as a browser would see them."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, list[str]] = {}  # by the element that was opened or closed before
+        self._last = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        self._last = tag
+
+    def handle_endtag(self, tag):
+        self._last = f"/{tag}"
+
+    def handle_data(self, data):
+        self.texts.setdefault(self._last, []).append(data)
+
+
+def make_page(judge, folder, tmp_path, *options: str) -> Page:
+    main([str(folder), "--base_url", judge.url, "--out", str(tmp_path / "r.html"), "--flag_above", "0.8", *options])
+    return Page((tmp_path / "r.html").read_text(encoding="utf-8"))
+
+
+def test_the_page_runs_nothing_but_its_own_and_asks_nothing_of_the_network(judge, folder, tmp_path):
+    photo(folder / "<img src=x onerror=alert(1)>\u202e.png", 21, 33)
+    (folder / '"><script>alert(2)<').mkdir()
+    (folder / '"><script>alert(2)<' / "broken.png").write_text("no photo")
+    page = make_page(judge, folder, tmp_path)
+    tags = [tag for tag, _ in page.elements]
+    assert tags.count("script") == tags.count("style") == 1 and "img" not in tags and "link" not in tags
+    (policy,) = (attrs["content"] for _, attrs in page.elements if attrs.get("http-equiv") == "Content-Security-Policy")
+    rules = dict(rule.strip().split(" ", 1) for rule in str(policy).split(";"))
+    assert rules["default-src"] == rules["img-src"] == rules["base-uri"] == rules["form-action"] == "'none'"
+    for kind in ("script", "style"):
+        digest = hashlib.sha256("".join(page.texts[kind]).encode()).digest()
+        assert rules[f"{kind}-src"] == f"'sha256-{base64.b64encode(digest).decode()}'"
+    for _, attrs in page.elements:
+        assert not [name for name in attrs if name.startswith("on") or name in ("src", "style")]
+        assert str(attrs.get("href", "#")).startswith("#")
+    names = " ".join(page.texts["td"])
+    assert "<img src=x onerror=alert(1)>\\u202e.png" in names and '"><script>alert(2)</broken.png' in names
+
+
+def test_the_page_says_what_the_rows_say_most_severe_first(judge, folder, tmp_path):
+    page = make_page(judge, folder, tmp_path)
+    scores = [float(str(attrs["data-sort"])) for tag, attrs in page.elements if attrs.get("class") == "number"]
+    assert scores == [0.85, 0.75, 0.337, 0.0]
+    text = " ".join(part for parts in page.texts.values() for part in parts)
+    assert "6 photos, 4 with a score, 1 flagged" in text
+    assert "I'm sorry, but I can't assist" in text and "Art. 4(14)" in text
+    for anchor in re.findall(r'href="#([^"]+)"', (tmp_path / "r.html").read_text()):
+        assert f'id="{anchor}"' in (tmp_path / "r.html").read_text()
+
+
+def test_thumbnails_are_small_pixels_and_nothing_else(judge, folder, tmp_path):
+    exif = Image.Exif()
+    exif[0x010E] = "my secret place"
+    photo(folder / "21.png", 21).unlink()
+    photo(folder / "big.jpg", 600, 400, exif=exif)
+    with Misbehaving(by_width({**ANSWERS, 600: PASSPORT})) as server:
+        page = make_page(server, folder, tmp_path, "--thumbnails", "true")
+    pictures = [str(attrs["src"]) for tag, attrs in page.elements if tag == "img"]
+    assert len(pictures) == 4 and all(source.startswith("data:image/jpeg;base64,") for source in pictures)
+    data = base64.b64decode(pictures[0].partition(",")[2])
+    assert b"secret" not in data and b"Exif" not in data
+    with Image.open(io.BytesIO(data)) as image:
+        assert image.width * image.height <= 160 * 120 and image.width == pytest.approx(1.5 * image.height, abs=2)
+
+
+# --- The threshold -----------------------------------------------------------------------------------------------
+
+
+def label(id: str, level: int) -> Label:
+    return Label(id, None, None, level, 0.5, None)
+
+
+def prediction(id: str, score: float | None) -> Prediction:
+    return Prediction(id, None, None, "ok" if score is not None else "refused", score=score)
+
+
+def test_a_threshold_by_hand():
+    """Level 1: 0.9, 0.8, 0.4 and one without a score; others: 0.85, 0.1, and one without."""
+    levels = [1, 1, 1, 1, 2, 4, 3]
+    scores = [0.9, 0.8, 0.4, None, 0.85, 0.1, None]
+    labels = [label(str(i), level) for i, level in enumerate(levels)]
+    predictions = [prediction(str(i), score) for i, score in enumerate(scores[:-1])]
+    found = choose(labels, predictions, 0.5, "p.jsonl")
+    assert (found.score, found.recall, found.precision) == (0.8, 0.5, 2 / 3)
+    assert (found.flagged, found.without_score, found.level_1_without_score) == (3, 2, 1)
+    assert choose(labels, predictions, 0.75, "p.jsonl").score == 0.4
+    with pytest.raises(
+        InputError, match="p.jsonl: no threshold has recall 0.8: 1 of 4 photos of level 1 have no score"
+    ):
+        choose(labels, predictions, 0.8, "p.jsonl")
+    with pytest.raises(InputError, match="no labelled photo is of level 1"):
+        choose(labels[4:], predictions[4:], 0.5, "p.jsonl")
+    without_first = choose(labels[1:], predictions, 0.3, "p.jsonl")  # only labelled photos count
+    assert (without_first.score, without_first.rows, without_first.predictions_left_aside) == (0.8, 6, 1)
+    assert "1 predictions are of other photos" in str(without_first)
+
+
+@given(
+    rows=st.lists(st.tuples(st.integers(1, 2), st.none() | st.sampled_from([0.1, 0.2, 0.7, 0.71, 0.9])), min_size=1),
+    recall=st.floats(0.01, 1),
+)
+def test_the_threshold_is_the_highest_that_flags_enough(rows, recall):
+    labels = [label(str(i), level) for i, (level, _) in enumerate(rows)]
+    predictions = [prediction(str(i), score) for i, (_, score) in enumerate(rows)]
+    severe = [score for level, score in rows if level == 1]
+
+    def reaches(threshold: float) -> bool:
+        return (
+            bool(severe) and sum(score is not None and score >= threshold for score in severe) / len(severe) >= recall
+        )
+
+    enough = [score for score in (0.1, 0.2, 0.7, 0.71, 0.9) if reaches(score)]
+    if not enough:
+        with pytest.raises(InputError):
+            choose(labels, predictions, recall, "p.jsonl")
+        return
+    found = choose(labels, predictions, recall, "p.jsonl")
+    assert found.score == max(enough)
+    flagged = [level for level, score in rows if score is not None and score >= found.score]
+    assert (found.flagged, found.precision) == (len(flagged), flagged.count(1) / len(flagged))
+
+
+def test_the_threshold_from_files_flags_the_photos(judge, folder, tmp_path, capsys):
+    write_jsonl(tmp_path / "l.jsonl", [label("a", 1), label("b", 1), label("c", 3)])
+    write_jsonl(tmp_path / "p.jsonl", [prediction("a", 0.9), prediction("b", 0.75), prediction("c", 0.3)])
+    chosen = ["--threshold_from", str(tmp_path / "p.jsonl"), "--threshold_labels", str(tmp_path / "l.jsonl")]
+    main(chosen)
+    line = capsys.readouterr().out
+    assert line.startswith("flag_above 0.75: recall of level 1 1.000 [0.342, 1.000], precision 1.000 (2 of 3 photos")
+    main([str(folder), "--base_url", judge.url, "--out", str(tmp_path / "r.jsonl"), *chosen, "--recall", "0.5"])
+    assert [row["path"] for row in rows_of(tmp_path / "r.jsonl") if row["flagged"]] == []
+    main([str(folder), "--base_url", judge.url, "--out", str(tmp_path / "r.jsonl"), *chosen])
+    assert [row["path"] for row in rows_of(tmp_path / "r.jsonl") if row["flagged"]] == ["21.png", "26.png"]
+    assert json.loads((tmp_path / "r.run.json").read_text())["threshold"]["score"] == 0.75
+
+
+# --- Bad input ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("argv", "complaint"),
+    [
+        ([], "name photos, or folders of photos"),
+        (["x", "--out", "r.csv"], "'r.csv' is neither NAME.jsonl nor NAME.html"),
+        (["x", "--thumbnails", "true"], "thumbnails need --out NAME.html"),
+        (["x", "--threshold_from", "p.jsonl"], "threshold_from and threshold_labels need each other"),
+        (["x", "--flag_above", "1.2"], "flag_above must be more than 0 and at most 1"),
+        (["x", "--flag_above", "nan"], "flag_above must be more than 0"),
+        (["x", "--until_level", "1"], "until_level must be 2, 3 or 4"),
+        (["x", "--target", "attributes", "--prompt", "intuition"], "target attributes needs prompt taxonomy"),
+        (["x", "--batch_size", "0"], "batch_size': must be at least 1"),
+        (["x", "--base_url", "ftp://x"], "must be http(s)://"),
+        (["x", "--base_url", "http://127.0.0.1:1/v1", "--adapter", "y"], "adapter': is for a local model"),
+        (["x", "--taxonomy", "nowhere.yaml"], "nowhere.yaml: No such file"),
+    ],
+)
+def test_bad_options_get_one_line(argv, complaint, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError) as caught:
+        main(argv)
+    assert complaint in str(caught.value) and "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_without_photos_and_two_runs_at_once(judge, folder, tmp_path):
+    (tmp_path / "none\n").mkdir()
+    with pytest.raises(InputError, match=r"no photos in .*none\\n$"):
+        main([str(tmp_path / "none\n"), "--base_url", judge.url])
+    with AnswerStore(tmp_path / "r.answers.jsonl"), pytest.raises(InputError, match="another run is writing here"):
+        main([str(folder), "--base_url", judge.url, "--out", str(tmp_path / "r.html")])

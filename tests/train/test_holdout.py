@@ -1,0 +1,126 @@
+"""Seeing it learn: the figures on the hold-out, the best checkpoint, and what Weights & Biases is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+import scipy.stats
+from safetensors.torch import load_file
+from wandb_file import find_run, read_run
+
+import train.sft
+from cprt.answers import parse
+from cprt.images import load_image
+from cprt.local import LocalModel
+from cprt.provenance import file_digest
+from cprt.records import read_pairs
+from cprt.scoring import level_of
+from train.holdout import check_learnt
+
+
+@pytest.fixture(scope="module")
+def learnt(demo, root, tmp_path_factory) -> Path:
+    """A short training that learns the format and a little more, watched every ten steps, with wandb."""
+    output = tmp_path_factory.mktemp("learnt") / "adapter"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        patch.delenv("WANDB_API_KEY", raising=False)
+        patch.delenv("WANDB_MODE", raising=False)
+        patch.setattr(sys, "argv", ["train/sft.py", "--config", "configs/sft/demo.yaml", "--pairs",
+                                    str(demo.short_pairs), "--images", str(demo.images), "--output_dir", str(output),
+                                    "--max_steps", "40", "--warmup_steps", "4", "--eval_strategy", "steps",
+                                    "--eval_steps", "10", "--save_strategy", "steps", "--save_steps", "10",
+                                    "--logging_steps", "10", "--holdout_size", "12", "--max_new_tokens", "96",
+                                    "--load_best_model_at_end", "true", "--metric_for_best_model", "mae",
+                                    "--report_to", "wandb"])  # fmt: skip
+        train.sft.main()
+    return output
+
+
+def rows_of(output: Path) -> list[dict]:
+    return [json.loads(line) for line in (output / "learning.jsonl").read_text().splitlines()]
+
+
+def test_the_figures_are_those_of_the_saved_adapter(learnt, demo, demo_base):
+    """The same photos asked of the reopened adapter, the answers read one by one, scipy's correlations."""
+    record = json.loads((learnt / "run.json").read_text())["result"]["holdout"]
+    assert record in rows_of(learnt) and record["n"] == 12
+    everyone = {pair.id: pair for pair in read_pairs(demo.short_pairs / "holdout.jsonl")}
+    chosen = random.Random(0).sample(list(everyone.values()), 12)
+    model = LocalModel(str(demo_base), str(learnt), dtype="float32")
+    said = [parse(model.generate([(pair.prompt, [load_image(demo.images / pair.images[0])])], 96)[0].text)
+            for pair in chosen]  # fmt: skip
+    both = [(pair, answer.score) for pair, answer in zip(chosen, said, strict=True) if answer.score is not None]
+    assert len(both) >= 8, "the training no longer learns the format"
+    truth, scores = [pair.score for pair, _ in both], [score for _, score in both]
+    assert record["coverage"] == len(both) / 12
+    assert record["distinct"] == len(set(scores)) > 1
+    assert record["mae"] == pytest.approx(sum(abs(a - b) for a, b in zip(truth, scores, strict=True)) / len(both))
+    assert record["bias"] == pytest.approx(sum(b - a for a, b in zip(truth, scores, strict=True)) / len(both))
+    assert record["pearson"] == pytest.approx(scipy.stats.pearsonr(truth, scores).statistic)
+    assert record["spearman"] == pytest.approx(scipy.stats.spearmanr(truth, scores).statistic)
+    right = sum(level_of(score) == pair.level for pair, score in both)
+    assert record["level_accuracy"] == pytest.approx(right / len(both))
+    mean = sum(scores) / len(scores)
+    assert record["spread"] == pytest.approx((sum((score - mean) ** 2 for score in scores) / len(scores)) ** 0.5)
+
+
+def test_the_best_checkpoint_is_kept(learnt):
+    """By the stated metric, of which less is better here; what is published is that checkpoint's adapter."""
+    rows = rows_of(learnt)
+    assert [row["step"] for row in rows] == [10, 20, 30, 40]
+    best = min((row for row in rows if row["mae"] is not None), key=lambda row: row["mae"])
+    chosen, saved = (load_file(folder / "adapter_model.safetensors")
+                     for folder in (learnt / f"checkpoint-{best['step']}", learnt))  # fmt: skip
+    assert chosen.keys() == saved.keys() and all((chosen[name] == saved[name]).all() for name in saved)
+    state = json.loads((learnt / "checkpoint-40" / "trainer_state.json").read_text())
+    assert state["best_global_step"] == best["step"]
+    assert Path(state["best_model_checkpoint"]) == learnt / f"checkpoint-{best['step']}"
+
+
+def test_wandb_holds_the_series_and_the_recipe_and_nothing_else(learnt, demo):
+    run = read_run(find_run(learnt))
+    series = {row["step"]: row for row in run.history if "holdout/coverage" in row}
+    for row in rows_of(learnt):
+        logged = series[row["step"]]
+        for name in ("n", "coverage", "pearson", "spearman", "mae", "bias", "level_accuracy", "spread", "distinct"):
+            assert logged.get(f"holdout/{name}") == pytest.approx(row[name]) if row[name] is not None else True
+            assert row[name] is not None or f"holdout/{name}" not in logged
+    losses = [row["train/loss"] for row in run.history if "train/loss" in row]
+    assert len(losses) == 4 and losses[-1] < losses[0]
+    recipe = run.config["recipe"]
+    assert recipe["lora_r"] == 64 and recipe["pairs"] == file_digest(demo.short_pairs / "train.jsonl")
+    assert run.config["base_model"] == "assets/demo_base" and len(recipe["base"]) == 64 and run.config["git"]
+    sent = [find_run(learnt), *(find_run(learnt).parent / "files").rglob("*")]  # beside it lie logs that stay here
+    everything = b"".join(path.read_bytes() for path in sent if path.is_file())
+    for private in (socket.gethostname(), str(Path.home()), str(demo.images), str(learnt), os.getcwd()):
+        assert private.encode() not in everything, private
+    assert b"\xff\xd8\xff" not in everything and b"PNG" not in everything  # no picture
+
+
+def test_the_saved_run_holds_no_photo(learnt):
+    for path in learnt.rglob("*"):
+        assert path.suffix not in (".jpg", ".jpeg", ".png", ".pkl", ".bin"), path
+
+
+@pytest.mark.parametrize(
+    "figures, reason",
+    [
+        ({"n": 64, "coverage": 0.0, "distinct": 0}, "no answer on the hold-out holds a score"),
+        ({"n": 64, "coverage": 0.5, "distinct": 1}, "all 32 scores on the hold-out are the same"),
+    ],
+)
+def test_a_judge_that_has_collapsed_is_an_error(figures, reason):
+    with pytest.raises(RuntimeError, match=reason):
+        check_learnt(figures)
+
+
+@pytest.mark.parametrize("n, distinct", [(7, 1), (64, 2)])
+def test_few_or_different_scores_are_no_error(n, distinct):
+    check_learnt({"n": n, "coverage": 1.0, "distinct": distinct})

@@ -1,0 +1,217 @@
+"""A training run that is killed, at whatever moment, ends with the adapter of a run that was not, bit for bit."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import random
+import resource
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import train.sft
+from cprt.config import run
+from train.checkpoints import UNFINISHED
+
+# Forked from this process, so that a run need not import everything anew; a kill reaches it as it reaches any process.
+fork = multiprocessing.get_context("fork")
+STEPS = 6
+
+
+class Runs:
+    """Starts one recipe again and again, each time in a process of its own."""
+
+    def __init__(self, demo, root: Path, folder: Path):
+        self.demo, self.root, self.folder = demo, root, folder
+        self.said = folder / "said.txt"
+
+    def start(self, output: Path, *options: str, limit: int | None = None) -> multiprocessing.Process:
+        words = ["train/sft.py", "--config", "configs/sft/demo.yaml", "--pairs", str(self.demo.short_pairs), "--images",
+                 str(self.demo.images), "--output_dir", str(output), "--max_steps", str(STEPS), "--global_batch_size",
+                 "4", "--per_device_train_batch_size", "2", "--save_strategy", "steps", "--save_steps", "1",
+                 "--save_total_limit", "2", "--eval_strategy", "no", "--overwrite", "false", *options]  # fmt: skip
+
+        def child() -> None:
+            said = os.open(self.said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            os.dup2(said, 1)
+            os.dup2(said, 2)
+            os.chdir(self.root)
+            if limit is not None:
+                signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+                resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+            sys.argv = words
+            sys.stdout = sys.stderr = open(said, "w", closefd=False)  # noqa: SIM115 - the process ends with it
+            run(train.sft.main, "train/sft.py")
+
+        process = fork.Process(target=child)
+        process.start()
+        return process
+
+    def finish(self, output: Path, *options: str, limit: int | None = None) -> tuple[int, str]:
+        """Exit status and the last line."""
+        process = self.start(output, *options, limit=limit)
+        process.join()
+        lines = self.said.read_text().strip().splitlines()
+        return process.exitcode, lines[-1] if lines else ""
+
+
+@pytest.fixture(scope="module")
+def runs(demo, root, tmp_path_factory) -> Runs:
+    return Runs(demo, root, tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture(scope="module")
+def whole(runs) -> Path:
+    """The output of a run that nothing disturbed."""
+    output = runs.folder / "whole"
+    status, line = runs.finish(output)
+    assert status == 0, line
+    return output
+
+
+def same_end(output: Path, whole: Path) -> bool:
+    """The adapter, and the optimiser that would go on from it, equal byte for byte."""
+    last = Path(f"checkpoint-{STEPS}") / "adapter_model.safetensors"
+    return all((output / name).read_bytes() == (whole / name).read_bytes()
+               for name in (Path("adapter_model.safetensors"), last))  # fmt: skip
+
+
+def kill_when(process: multiprocessing.Process, moment) -> None:
+    while not moment() and process.is_alive():
+        time.sleep(0.0005)
+    assert process.is_alive(), "the run ended before its moment came"
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+
+
+def test_the_same_seed_gives_the_same_adapter(runs, whole):
+    output = runs.folder / "again"
+    assert runs.finish(output)[0] == 0
+    assert same_end(output, whole)
+
+
+def test_evaluation_between_the_steps_changes_nothing(runs, whole):
+    output = runs.folder / "asked"
+    status, line = runs.finish(output, "--eval_strategy", "steps", "--eval_steps", "2", "--holdout_size", "3",
+                               "--max_new_tokens", "4")  # fmt: skip
+    assert status == 1 and "no answer on the hold-out holds a score" in line  # four tokens are too few
+    assert same_end(output, whole)
+    assert [json.loads(row)["step"] for row in (output / "learning.jsonl").read_text().splitlines()] == [2, 4, 6]
+
+
+def test_a_kill_while_a_checkpoint_is_written(runs, whole):
+    """The half-written one is not taken for a checkpoint, the one before it is whole, and the end is the same."""
+    output = runs.folder / "during"
+    writing = output / UNFINISHED / "checkpoint-3"
+    kill_when(runs.start(output), lambda: (writing / "optimizer.pt").exists())
+    assert writing.is_dir() and not (output / "checkpoint-3").exists()
+    status, line = runs.finish(output)
+    assert status == 2 and "already holds checkpoint-2" in line and "--resume_from_checkpoint last" in line
+    assert runs.finish(output, "--resume_from_checkpoint", "last")[0] == 0
+    assert same_end(output, whole)
+    assert not (output / UNFINISHED).exists()
+
+
+def test_a_kill_between_checkpoints(runs, whole):
+    output = runs.folder / "between"
+    kill_when(runs.start(output), lambda: (output / "checkpoint-4").is_dir() and not (output / UNFINISHED).exists())
+    assert runs.finish(output, "--resume_from_checkpoint", "last")[0] == 0
+    assert same_end(output, whole)
+    assert runs.finish(output, "--resume_from_checkpoint", "last")[0] == 0  # nothing is left to do
+    assert same_end(output, whole)
+
+
+@pytest.mark.soak
+def test_thirty_random_kills(runs, whole):
+    """Killed at any moment, resumed, killed again: every chain of runs ends with the same bytes."""
+    chance, kills = random.Random(0), 0
+    while kills < 30:
+        output = runs.folder / f"random-{kills}"
+        while True:
+            resume = ("--resume_from_checkpoint", "last") if list(output.glob("checkpoint-*")) else ()
+            process = runs.start(output, *resume)
+            process.join(chance.uniform(1, 8))
+            if not process.is_alive():
+                assert process.exitcode == 0, runs.said.read_text()
+                break
+            os.kill(process.pid, signal.SIGKILL)
+            process.join()
+            kills += 1
+        assert same_end(output, whole)
+        shutil.rmtree(output)
+
+
+@pytest.fixture
+def stopped(runs, whole, tmp_path) -> Path:
+    """The output of a run that was killed after its fifth step."""
+    output = tmp_path / "stopped"
+    shutil.copytree(whole / "checkpoint-5", output / "checkpoint-5")
+    return output
+
+
+@pytest.mark.parametrize(
+    "options, reason",
+    [
+        ("--lora_r 32", "lora_r was 64 and is 32"),
+        ("--learning_rate 1e-3 --seed 3", "seed was 0 and is 3; learning_rate was 0.002 and is 0.001"),
+        ("--max_pixels 4096", "max_pixels was 9216 and is 4096"),
+        ("--global_batch_size 8", "global_batch_size was 4 and is 8"),
+        ("--max_steps 12", "max_steps was 6 and is 12"),
+        ("--pairs {pairs}", "prompt was "),
+        ("--model_name_or_path {base}", "base was "),
+        ("--images {images}", "photos was "),
+    ],
+)
+def test_another_recipe_is_not_resumed(runs, stopped, demo, demo_base, tmp_path, options, reason):
+    """What differs is spelt out, and the checkpoint stays as it is."""
+    base, images = tmp_path / "base", tmp_path / "images"
+    shutil.copytree(demo_base, base)
+    (base / "generation_config.json").write_text(json.dumps({"eos_token_id": 1}))
+    shutil.copytree(demo.images, images)
+    for photo in (images / "images" / "val2017").iterdir():
+        with open(photo, "ab") as file:
+            file.write(b"\0")
+    options = options.format(pairs=demo.pairs, base=base, images=images).split()
+    before = {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()}
+    status, line = runs.finish(stopped, "--resume_from_checkpoint", "last", *options)
+    assert status == 2 and reason in line and "belongs to another run" in line, line
+    assert before == {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("fault", ["cut", "gone", "no optimiser", "no record"])
+def test_a_damaged_checkpoint_is_not_resumed(runs, stopped, fault):
+    checkpoint = stopped / "checkpoint-5"
+    if fault == "cut":
+        data = (checkpoint / "adapter_model.safetensors").read_bytes()
+        (checkpoint / "adapter_model.safetensors").write_bytes(data[: len(data) // 2])
+    elif fault == "gone":
+        (checkpoint / "optimizer.pt").unlink()
+    elif fault == "no record":
+        (checkpoint / "run.json").unlink()
+    else:
+        record = json.loads((checkpoint / "run.json").read_text())
+        del record["files"]["optimizer.pt"]
+        (checkpoint / "run.json").write_text(json.dumps(record))
+    status, line = runs.finish(stopped, "--resume_from_checkpoint", str(checkpoint))
+    assert status == 2
+    assert {"cut": "adapter_model.safetensors is missing or damaged", "gone": "optimizer.pt is missing or damaged",
+            "no optimiser": "holds no optimiser", "no record": "no run.json"}[fault] in line  # fmt: skip
+
+
+def test_a_full_disk_leaves_the_last_checkpoint(runs, stopped, whole):
+    """Files above a size cannot be written, as on a full disk: one line, status 2, and what was there is whole."""
+    before = (stopped / "checkpoint-5" / "optimizer.pt").read_bytes()
+    status, _ = runs.finish(stopped, "--resume_from_checkpoint", "last", limit=100_000)
+    said = runs.said.read_text()
+    assert status == 2 and "checkpoint 6 cannot be written" in said and "earlier ones are whole" in said, said
+    assert "Traceback" not in said
+    assert (stopped / "checkpoint-5" / "optimizer.pt").read_bytes() == before
+    assert not (stopped / "checkpoint-6").exists()
+    assert runs.finish(stopped, "--resume_from_checkpoint", "last")[0] == 0
+    assert same_end(stopped, whole)

@@ -1,0 +1,107 @@
+"""More than one device and less than full precision: configurations, sharded saving, four bits."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from accelerate.commands.config.config_args import load_config_from_file
+from accelerate.utils import DistributedType
+from harness import build
+from peft import PeftModel
+from safetensors.torch import load_file
+
+import train.sft
+from cprt.config import run
+from cprt.local import load_model
+from cprt.records import read_pairs
+
+CONFIGS = Path(__file__).resolve().parents[2] / "configs" / "accelerate"
+KINDS = {"one_gpu": DistributedType.NO, "multi_gpu": DistributedType.MULTI_GPU, "fsdp2": DistributedType.FSDP,
+         "deepspeed_zero3": DistributedType.DEEPSPEED}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_accelerate_reads_its_configurations(name, root):
+    """Every key is known to the launcher, the kind is the stated one, and the number of processes is left open."""
+    path = CONFIGS / f"{name}.yaml"
+    config = load_config_from_file(str(path))
+    assert config.distributed_type == KINDS[name]
+    assert config.num_processes == (1 if name == "one_gpu" else -1)
+    assert path.read_text().startswith(f"# accelerate launch --config_file {path.relative_to(root)} ")
+
+
+def test_these_are_all_configurations():
+    assert {path.stem for path in CONFIGS.glob("*")} == KINDS.keys()
+
+
+@pytest.mark.parametrize(
+    "kind, reason",
+    [
+        ("FSDP", "the Accelerate configuration asks for FSDP, but this run is NO"),
+        ("DEEPSPEED", "The 'deepspeed>=0.9.3' distribution was not found"),
+    ],
+)
+def test_a_run_that_is_not_sharded_as_configured_is_refused(kind, reason, demo, root, tmp_path, monkeypatch, capsys):
+    """Without a GPU Accelerate quietly trains unsharded; the launcher's variables tell what was asked for."""
+    monkeypatch.chdir(root)
+    monkeypatch.setenv(f"ACCELERATE_USE_{kind}", "true")
+    monkeypatch.setattr(sys, "argv", ["train/sft.py", "--config", "configs/sft/demo.yaml", "--pairs",
+                                      str(demo.short_pairs), "--images", str(demo.images), "--output_dir",
+                                      str(tmp_path / "adapter"), "--max_steps", "1", "--eval_strategy",
+                                      "no"])  # fmt: skip
+    with pytest.raises(SystemExit) as exit:
+        run(train.sft.main, "train/sft.py")
+    assert exit.value.code == 2
+    line = capsys.readouterr().err.strip().splitlines()[-1]
+    assert line.startswith("train/sft.py: error: ") and reason in line
+
+
+def test_a_sharded_adapter_is_saved_whole(demo_base, demo, root, tmp_path):
+    """Two processes that each hold half of every weight write the adapter that one process writes."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port = sock.getsockname()[1]
+    pairs = demo.short_pairs / "train.jsonl"
+    paths = {"base": str(demo_base), "images": str(demo.images), "pairs": str(pairs), "output": str(tmp_path / "a")}
+    subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", str(port),
+         str(root / "tests" / "train" / "fsdp_worker.py"), json.dumps(paths)],
+        check=True, timeout=600, env={**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{root / 'tests' / 'train'}"},
+    )  # fmt: skip
+    trainer = build(demo_base, demo.images, read_pairs(pairs)[:4], tmp_path / "b")
+    model = trainer.model
+    optimizer = torch.optim.SGD([weight for weight in model.parameters() if weight.requires_grad], lr=0.1)
+    model(**trainer.data_collator([trainer.train_dataset[index] for index in range(4)])).loss.backward()
+    optimizer.step()
+    model.save_pretrained(tmp_path / "b")
+    sharded, whole = (load_file(tmp_path / name / "adapter_model.safetensors") for name in "ab")
+    assert sharded.keys() == whole.keys() and len(whole) == 56
+    for name, weight in whole.items():
+        torch.testing.assert_close(sharded[name], weight, rtol=1e-5, atol=1e-6)
+    PeftModel.from_pretrained(load_model(str(demo_base), dtype="float32"), tmp_path / "a")
+
+
+def test_four_bits(demo_base, demo, root, tmp_path, monkeypatch, capsys):
+    """QLoRA: the language model's projections and nothing else in four bits; it trains, on the plain path."""
+    monkeypatch.chdir(root)
+    output = tmp_path / "adapter"
+    monkeypatch.setattr(sys, "argv", ["train/sft.py", "--config", "configs/sft/demo.yaml", "--pairs",
+                                      str(demo.short_pairs), "--images", str(demo.images), "--output_dir",
+                                      str(output), "--max_steps", "2", "--eval_strategy", "no",
+                                      "--global_batch_size", "2",
+                                      "--per_device_train_batch_size", "2", "--warmup_steps", "0",
+                                      "--gradient_checkpointing", "true", "--load_in_4bit", "true"])  # fmt: skip
+    train.sft.main()
+    printed = capsys.readouterr().out
+    assert "in four bits: 28 layers of the language model" in printed  # seven projections in each of four layers
+    assert "shared prefix: no, the model is quantised" in printed
+    assert "reopened, they change logits by up to" in printed
+    weights = load_file(output / "adapter_model.safetensors")
+    assert len(weights) == 56 and all(weight.any() and torch.isfinite(weight).all() for weight in weights.values())

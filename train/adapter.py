@@ -1,0 +1,44 @@
+"""What is trained on top of a checkpoint: LoRA on the language model, whose own weights may be in four bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from peft import LoraConfig
+from transformers import BitsAndBytesConfig
+from trl import ModelConfig, get_peft_config, get_quantization_config
+
+from cprt.errors import InputError
+
+# Every projection of the language model's blocks, and nothing of the vision encoder: the same regular expression fits
+# Qwen3-VL and Llama 3.2 Vision, whose encoders have layers of the same names.
+LANGUAGE_MODEL_PROJECTIONS = r".*language_model\..*\.(q|k|v|o|gate|up|down)_proj"
+# What stays in full precision in both families. A list of one's own replaces the library's default, lm_head.
+_NOT_QUANTIZED = ["model.visual", "model.vision_model", "model.multi_modal_projector", "lm_head"]
+
+
+def lora_config(model_args: ModelConfig) -> LoraConfig:
+    """TRL's LoRA configuration, on the language model's projections unless the options say otherwise."""
+    config = get_peft_config(model_args)
+    assert config is not None
+    config.target_modules = config.target_modules or LANGUAGE_MODEL_PROJECTIONS
+    return config
+
+
+def quantization(model_args: ModelConfig) -> BitsAndBytesConfig | None:
+    """How weights are quantised (QLoRA), the vision encoder and the output head left out; None without load_in_4bit."""
+    config = get_quantization_config(model_args)
+    if config is not None:
+        config.llm_int8_skip_modules = _NOT_QUANTIZED
+    return config
+
+
+def check_quantized(model: Any) -> int:
+    """Number of quantised layers. Raises InputError when one is outside the language model: it would see worse."""
+    from bitsandbytes.nn import Linear4bit
+
+    names = [name for name, module in model.named_modules() if isinstance(module, Linear4bit)]
+    for name in names:
+        if "language_model." not in name:
+            raise InputError(f"load_in_4bit: {name} is outside the language model and would be quantised")
+    return len(names)

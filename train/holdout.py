@@ -1,0 +1,111 @@
+"""What a model in training says about photos that it does not train on: the figures that a loss does not show."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from accelerate.utils import gather_object
+from tqdm import tqdm
+
+from cprt.answers import parse as parse_answer
+from cprt.errors import InputError
+from cprt.images import load_image
+from cprt.local import LocalModel
+from cprt.metrics import bias, level_accuracy, mae, pearson, spearman
+from cprt.records import Pair, read_pairs
+from cprt.scoring import levels_of
+from cprt.taxonomy import Taxonomy
+
+# Figures by which a checkpoint can be chosen, and whether more of it is better.
+GREATER_IS_BETTER = {"pearson": True, "spearman": True, "mae": False, "level_accuracy": True, "coverage": True}
+_ENOUGH = 8  # scores from which on a constant is no accident
+
+
+@dataclass(frozen=True)
+class HoldOut:
+    """A fixed sample of the hold-out. Its photos stay where they are: only scores leave this module.
+
+    Attributes:
+        pairs: with level and score, which are the truth here.
+        batch_size: photos that are asked at once.
+        max_new_tokens: longer answers count as unparsed.
+    """
+
+    pairs: Sequence[Pair]
+    root: Path
+    batch_size: int
+    max_new_tokens: int
+    taxonomy: Taxonomy
+
+    @staticmethod
+    def read(data: Any, args: Any, root: Path) -> HoldOut:
+        """``holdout_size`` rows of holdout.jsonl, the same whatever the run's seed. Raises InputError.
+
+        Args:
+            data, args: DataArguments and TRL's SFTConfig.
+        """
+        file = Path(data.pairs) / "holdout.jsonl"
+        pairs = read_pairs(file)
+        for pair in pairs:
+            if pair.score is None or pair.level is None:
+                raise InputError.at(file, f"is missing for {pair.id!r}, so nothing can be measured", field="score")
+        if len(pairs) > data.holdout_size:
+            pairs = random.Random(0).sample(pairs, data.holdout_size)
+        taxonomy = Taxonomy.load(data.taxonomy)
+        return HoldOut(pairs, root, args.per_device_eval_batch_size, data.max_new_tokens, taxonomy)
+
+    def measure(self, model: Any, processor: Any, process: int = 0, processes: int = 1) -> dict[str, float | None]:
+        """Figures of greedy answers, the same in every process; each asks its share. What is undefined is None.
+
+        ``coverage`` is the share of answers that hold a score; the others are over those. ``spread`` is the standard
+        deviation of the scores, ``distinct`` the number of different ones: a judge that has collapsed has 0 and 1.
+        """
+        training = model.training
+        model.eval()
+        try:
+            mine = [(index, self.pairs[index]) for index in range(process, len(self.pairs), processes)]
+            found = self._ask(LocalModel.around(model, processor), mine, silent=process > 0)
+        finally:
+            model.train(training)
+        scores = dict(gather_object(found) if processes > 1 else found)
+        read = [index for index in range(len(self.pairs)) if scores[index] is not None]
+        truth = np.array([self.pairs[index].score for index in read], dtype=float)
+        levels = np.array([self.pairs[index].level for index in read], dtype=int)
+        said = np.array([scores[index] for index in read], dtype=float)
+        return {
+            "n": len(self.pairs),
+            "coverage": len(read) / len(self.pairs),
+            "pearson": pearson(truth, said),
+            "spearman": spearman(truth, said),
+            "mae": mae(truth, said),
+            "bias": bias(truth, said),
+            "level_accuracy": level_accuracy(levels, levels_of(said, self.taxonomy)),
+            "spread": float(said.std()) if len(said) else None,
+            "distinct": len(set(said.tolist())),
+        }
+
+    def _ask(self, model: LocalModel, rows: Sequence[tuple[int, Pair]], silent: bool) -> list[tuple[int, float | None]]:
+        found: list[tuple[int, float | None]] = []
+        with tqdm(total=len(rows), desc="asking the hold-out", unit="photo", leave=False, disable=silent) as progress:
+            for start in range(0, len(rows), self.batch_size):
+                batch = rows[start : start + self.batch_size]
+                asked = [(pair.prompt, [load_image(self.root / path) for path in pair.images]) for _, pair in batch]
+                for (index, _), said in zip(batch, model.generate(asked, self.max_new_tokens), strict=True):
+                    score = parse_answer(said.text, self.taxonomy).score if said.complete else None
+                    found.append((index, score))
+                progress.update(len(batch))
+        return found
+
+
+def check_learnt(figures: dict[str, float | None]) -> None:
+    """Raise RuntimeError when a finished run gives no score at all, or the same one whatever the photo."""
+    scored = round((figures["n"] or 0) * (figures["coverage"] or 0))
+    if not scored:
+        raise RuntimeError("no answer on the hold-out holds a score: the adapter has not learnt the format")
+    if scored >= _ENOUGH and figures["distinct"] == 1:
+        raise RuntimeError(f"all {scored} scores on the hold-out are the same: the adapter has not learnt to look")

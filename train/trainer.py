@@ -1,0 +1,110 @@
+"""The trainer of ``train/sft.py``: TRL's with the shared prefix, whole checkpoints, and figures from the hold-out."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from transformers import TrainerState
+from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_utils import TrainOutput, rotate_checkpoints
+
+from cprt.errors import InputError
+from cprt.records import read_jsonl, write_jsonl
+from train.checkpoints import UNFINISHED, seal
+from train.holdout import HoldOut
+from train.shared_prefix import SharedPrefixTrainer
+
+
+class JudgeTrainer(SharedPrefixTrainer):
+    """TRL's trainer as ``train/sft.py`` needs it.
+
+    Args:
+        record: what made a checkpoint, kept in it as ``run.json``; its ``recipe`` is compared on resuming.
+        holdout: what evaluation asks the model about; its figures go to the log as ``eval_*`` and, a row for each
+            evaluation, to ``learning.jsonl``.
+    """
+
+    def __init__(self, *args: Any, record: Mapping[str, Any], holdout: HoldOut | None = None, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.record, self.holdout = record, holdout
+        self.learning: list[dict[str, Any]] = []
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+        """Figures of the hold-out; what is undefined is left out, and is null in ``learning.jsonl``."""
+        assert self.holdout is not None
+        processes = self.args.process_index, self.args.world_size
+        figures = self.holdout.measure(self.model, self.processing_class, *processes)
+        self.learning.append({"step": self.state.global_step, **figures})
+        if self.is_world_process_zero():
+            write_jsonl(Path(self.args.output_dir) / "learning.jsonl", self.learning)
+        defined = {f"eval_{name}": value for name, value in figures.items() if value is not None}
+        self.log(defined)
+        self.control: Any = self.callback_handler.on_evaluate(self.args, self.state, self.control, defined)
+        return defined
+
+    def learnt(self) -> dict[str, Any]:
+        """The hold-out's figures of the model as it is after training: the best one, or the last."""
+        best = self.args.load_best_model_at_end and self.state.best_global_step
+        step = best or self.state.global_step
+        if not any(row["step"] == step for row in self.learning):
+            self.evaluate()
+            step = self.state.global_step
+        return next(row for row in reversed(self.learning) if row["step"] == step)
+
+    def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
+        name = self.args.metric_for_best_model
+        # A figure that is undefined is no reason to prefer a checkpoint.
+        return name is not None and f"eval_{name}" in metrics and super()._determine_best_metric(metrics, trial)
+
+    def train(self, resume_from_checkpoint: str | None = None, **kwargs: Any) -> TrainOutput:
+        """As the library's, except that a run killed after its last checkpoint only has its adapter loaded.
+
+        The library would train on for a step beyond the last one.
+        """
+        if resume_from_checkpoint is not None:
+            state = TrainerState.load_from_json(str(Path(resume_from_checkpoint) / TRAINER_STATE_NAME))
+            learning = Path(self.args.output_dir) / "learning.jsonl"
+            if learning.is_file():
+                self.learning = [row for _, row in read_jsonl(learning) if row["step"] <= state.global_step]
+            if state.global_step >= state.max_steps:
+                best = self.args.load_best_model_at_end and state.best_model_checkpoint
+                self._load_from_checkpoint(best or resume_from_checkpoint)
+                self.state = state
+                return TrainOutput(state.global_step, math.nan, {})
+        return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        args, output = self.args, Path(self.args.output_dir)
+        unfinished, limit = output / UNFINISHED, args.save_total_limit
+        if args.should_save:
+            shutil.rmtree(unfinished, ignore_errors=True)  # of a run that was killed
+        self.accelerator.wait_for_everyone()
+        try:
+            args.output_dir, args.save_total_limit = str(unfinished), None
+            super()._save_checkpoint(model, trial)
+            self.accelerator.wait_for_everyone()  # every process has written its part
+            if args.should_save:
+                written = unfinished / f"checkpoint-{self.state.global_step}"
+                self._name_best(output)
+                self.state.save_to_json(str(written / TRAINER_STATE_NAME))
+                seal(written, {**self.record, "step": self.state.global_step})
+        except (OSError, RuntimeError, SafetensorError) as error:  # a full disk shows itself as any of these
+            raise InputError(f"{output}: checkpoint {self.state.global_step} cannot be written "
+                             f"({str(error).splitlines()[0]}); earlier ones are whole") from error  # fmt: skip
+        finally:
+            args.output_dir, args.save_total_limit = str(output), limit
+        if args.should_save:
+            rotate_checkpoints(str(output), limit, self.state.best_model_checkpoint)
+        self.accelerator.wait_for_everyone()
+
+    def _name_best(self, output: Path) -> None:
+        """The best checkpoint under the name that it has once it is sealed."""
+        if self.state.best_global_step:
+            best = output / f"checkpoint-{self.state.best_global_step}"
+            if best.is_dir() or self.state.best_global_step == self.state.global_step:
+                self.state.best_model_checkpoint = str(best)
