@@ -33,6 +33,9 @@ from eval import metrics as metrics_command
 from eval.run import main
 
 
+REPORT = ("report.html", "scores.png", "confusion.png", "calibration.png")  # one for all judges of a run
+
+
 def options(demo: Any, base: Path, out: Path, *more: str) -> list[str]:
     return ["--model", str(base), "--labels", str(demo.test_labels), "--images", str(demo.images), "--out", str(out),
             "--dtype", "float32", "--max_new_tokens", "24", "--prompt", "zero_shot", *more]  # fmt: skip
@@ -220,7 +223,7 @@ def test_an_endpoint_is_judged_from_the_command_line(demo, tmp_path):
     found = rows(tmp_path)
     assert {row["status"] for row in found} == {"ok", "refused"} and len(found) == 16
     assert {row["model"] for row in found} == {"some/model"} and {row["prompt"] for row in found} == {"intuition"}
-    written = "".join(path.read_text() for path in tmp_path.iterdir())
+    written = "".join(path.read_text(errors="replace") for path in tmp_path.iterdir())
     assert str(server.port) not in written and "127.0.0.1" not in written
 
 
@@ -242,7 +245,7 @@ def test_several_models_and_prompts_have_a_folder_each_and_one_store(demo, demo_
         assert len(server.bodies) == 18
     out = tmp_path / "out"
     folders = ["one-taxonomy", "one-zero_shot", "tuned-zero_shot", "two-taxonomy", "tiny-zero_shot"]
-    assert sorted(path.name for path in out.iterdir()) == sorted(["answers.jsonl", *folders])
+    assert sorted(path.name for path in out.iterdir()) == sorted(["answers.jsonl", *REPORT, *folders])
     assert len((out / "answers.jsonl").read_text().splitlines()) == 30
     for name in folders:
         assert {path.name for path in (out / name).iterdir()} == {"predictions.jsonl", "metrics.json", "run.json"}
@@ -262,11 +265,16 @@ def test_a_whole_folder_of_checkpoints_is_judged_each_apart(demo, demo_base, ada
     changed = load_file(folders[1] / "adapter_model.safetensors")
     save_file({name: weight * 1.7 for name, weight in changed.items()}, folders[1] / "adapter_model.safetensors")
     main(options(demo, demo_base, tmp_path / "two", "--limit", "5", "--adapter", *map(str, folders[:2])))
-    assert {path.name for path in (tmp_path / "two").iterdir()} == {"answers.jsonl", "checkpoint-20", "checkpoint-40"}
+    assert {path.name for path in (tmp_path / "two").iterdir()} == {
+        "answers.jsonl",
+        *REPORT,
+        "checkpoint-20",
+        "checkpoint-40",
+    }
     assert texts(tmp_path / "two" / "checkpoint-20") != texts(tmp_path / "two" / "checkpoint-40")
     main(options(demo, demo_base, tmp_path / "three", "--limit", "5", "--adapter", *map(str, folders)))
     named = {"run-checkpoint-20", "run-checkpoint-40", "other-checkpoint-20"}
-    assert {path.name for path in (tmp_path / "three").iterdir()} == {"answers.jsonl", *named}
+    assert {path.name for path in (tmp_path / "three").iterdir()} == {"answers.jsonl", *REPORT, *named}
     # The same weights in another folder are the same judge.
     assert len((tmp_path / "three" / "answers.jsonl").read_text().splitlines()) == 10
     assert texts(tmp_path / "three" / "run-checkpoint-20") == texts(tmp_path / "three" / "other-checkpoint-20")
@@ -309,7 +317,7 @@ def test_a_refused_key_is_one_line_and_the_rest_is_kept(demo, tmp_path, monkeypa
     found = rows(tmp_path / "out")
     assert len(found) == 16 and sum(row["status"] == "error" for row in found) == 11
     assert {row["error"] for row in found if row["status"] == "error"} == {"not asked: the run stopped before"}
-    assert "sk-secret" not in "".join(path.read_text() for path in (tmp_path / "out").iterdir())
+    assert not any(b"sk-secret" in path.read_bytes() for path in (tmp_path / "out").iterdir())
 
 
 def test_photos_leave_the_machine_only_when_told(demo, tmp_path):
