@@ -32,7 +32,6 @@ from cprt.scoring import severity
 from eval import metrics as metrics_command
 from eval.run import main
 
-
 REPORT = ("report.html", "scores.png", "confusion.png", "calibration.png")  # one for all judges of a run
 
 
