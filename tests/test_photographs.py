@@ -111,7 +111,7 @@ def test_training_and_evaluation(photographs, demo_base, root, tmp_path, monkeyp
     record = json.loads((out / "run.json").read_text())
     assert record["adapter"] == model_digest(adapter)
     assert record["prompt"]["sha256"] == build("zero_shot").digest
-    assert record["image_size"]["longest_edge"] == 8192  # the cap that the adapter was trained with
+    assert record["answers_made"][0]["image_size"]["longest_edge"] == 8192  # the cap that the adapter was trained with
     metrics = json.loads((out / "metrics.json").read_text())
     assert metrics["n"] == 10 == sum(metrics["status_counts"].values())
     assert metrics["coverage"] == metrics["status_counts"]["ok"] / 10

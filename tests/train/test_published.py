@@ -76,7 +76,7 @@ def test_the_cards_own_code_runs(published, demo_base, photos, tmp_path, monkeyp
         with contextlib.redirect_stdout(io.StringIO()) as out:
             exec(code.replace("max_new_tokens=256", "max_new_tokens=40"), {})
         said.append(out.getvalue().strip())
-        (generation,) = model.generate([load_image("photo.jpg")], build("taxonomy", "attributes").messages(), 40)
+        (generation,) = model.generate([(build("taxonomy", "attributes").messages(), [load_image("photo.jpg")])], 40)
         expected.append(generation.text.strip())
     assert said == expected and any(said)
 
