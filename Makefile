@@ -17,7 +17,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test]'
 	touch $@
 
-demo: setup  ## data, labels, pairs, training, evaluation, on drawings: under five minutes
+demo: setup  ## data, labels, pairs, training, evaluation, on drawings
 	$(BIN)/python -m eval.demo
 
 # The tests of a file stay together, two processes or more at once; the demo, which takes longest, goes first.
