@@ -103,6 +103,6 @@ def test_four_bits(demo_base, demo, root, tmp_path, monkeypatch, capsys):
     printed = capsys.readouterr().out
     assert "in four bits: 28 layers of the language model" in printed  # seven projections in each of four layers
     assert "shared prefix: no, the model is quantised" in printed
-    assert "reopened, they change logits by up to" in printed
+    assert "reopened, it changes logits by up to" in printed
     weights = load_file(output / "adapter_model.safetensors")
     assert len(weights) == 56 and all(weight.any() and torch.isfinite(weight).all() for weight in weights.values())
