@@ -55,7 +55,7 @@ def degrade(pictures_N3HW: Tensor, seed: int) -> Tensor:
         return low + (high - low) * torch.rand(shape, generator=generator)
 
     spoiled = []
-    for picture, side in zip(pictures_N3HW, uniform(0.3, 0.7, count).tolist(), strict=True):
+    for picture, side in zip(pictures_N3HW, uniform(0.4, 0.8, count).tolist(), strict=True):
         small = F.interpolate(picture[None], size=round(side * size), mode="bilinear", antialias=True)
         spoiled.append(F.interpolate(small, size=size, mode="bilinear", align_corners=False))
     tinted = torch.cat(spoiled) * uniform(0.85, 1.15, count, 3, 1, 1)

@@ -51,7 +51,7 @@ class Settings:
     steps: int = 60  # of an adversarial attack
     judge_people: int = 300
     judge_views: int = 8
-    judge_epochs: int = 8
+    judge_epochs: int = 12
     references: int = 4  # that the judge sees, as in the paper
     attacks: dict[str, tuple[int, int, int, int]] = field(
         default_factory=lambda: {"Faithful": (5, 1, 1, 1), "Adversarial": (1, 4, 2, 1)}

@@ -121,14 +121,13 @@ def _judge(out: Path, settings: Settings) -> dict[str, Any]:
         str(number): sorted((private_folder(out) / str(number)).iterdir())[: settings.references]
         for number in range(settings.classes)
     }
-    pictures = {name: stack([load_image(path) for path in paths]) for name, paths in references.items()}
+    shown = torch.stack([stack([load_image(path) for path in paths]) for paths in references.values()])
 
     def ask(asked: Sequence[tuple[Path, str]]) -> list[tuple[str, str, str, str]]:
         """(file, class) -> rows of filename, class, response, label."""
-        similarities = judge.similarity(stack([load_image(path) for path, _ in asked]),
-                                        torch.stack([pictures[claims] for _, claims in asked]))  # fmt: skip
-        return [(path.name, claims, *judge.says(similarity))
-                for (path, claims), similarity in zip(asked, similarities, strict=True)]  # fmt: skip
+        similarities = judge.similarities(stack([load_image(path) for path, _ in asked]), shown)
+        return [(path.name, claims, *judge.says(float(similarities[row, int(claims)])))
+                for row, (path, claims) in enumerate(asked)]  # fmt: skip
 
     clean = [(path, path.parent.name) for path in sorted((out / "clean").glob("*/*.png"))]
     # Each picture once as its own class and once as the next.
@@ -176,10 +175,9 @@ def train_judge(settings: Settings) -> NetworkJudge:
     people, each = max(8, settings.judge_people // 5), settings.references
     queries = views(THRESHOLD, people, _PURPOSE_QUERY, each)
     references = views(THRESHOLD, people, _PURPOSE_REFERENCE, each).unflatten(0, (people, each))
-    positive, negative = (
-        judge.similarity(queries, shown.repeat_interleave(each, dim=0)) for shown in (references, references.roll(1, 0))
-    )
-    judge.choose_threshold(positive, negative)
+    similarities = judge.similarities(queries, references)
+    same = torch.eye(people, dtype=torch.bool).repeat_interleave(each, dim=0)
+    judge.choose_threshold(similarities[same].tolist(), similarities[~same].tolist())
     return judge
 
 

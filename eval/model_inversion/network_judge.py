@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -56,19 +57,22 @@ class NetworkJudge:
         return judge
 
     def choose_threshold(self, positive: Sequence[float], negative: Sequence[float]) -> None:
-        """The similarity at which as many pairs of one person pass as pairs of two fail; ties are averaged."""
-        candidates = sorted({*positive, *negative})
-        yes, no = torch.tensor(positive), torch.tensor(negative)
-        balance = [float((yes >= cut).float().mean() + (no < cut).float().mean()) for cut in candidates]
-        best = [cut for cut, value in zip(candidates, balance, strict=True) if value == max(balance)]
-        self.threshold = sum(best) / len(best)
+        """From similarities of pairs of one person and of two: where errors of both kinds are equally frequent.
+
+        This equal error rate is how face verification sets a threshold that favours neither.
+        """
+        yes, no = np.sort(positive), np.sort(negative)
+        cuts = np.unique(np.concatenate([yes, no]))
+        missed = np.searchsorted(yes, cuts) / len(yes)  # below the cut
+        passed = 1 - np.searchsorted(no, cuts) / len(no)
+        self.threshold = float(cuts[np.abs(missed - passed).argmin()])
 
     @torch.no_grad()
-    def similarity(self, pictures_N3HW: Tensor, references_NR3HW: Tensor) -> list[float]:
-        """Cosine of each picture and the mean of its R references, in the order given."""
-        count, each = references_NR3HW.shape[:2]
-        of_references = self._embed(references_NR3HW.flatten(0, 1)).view(count, each, -1).mean(dim=1)
-        return (self._embed(pictures_N3HW) * F.normalize(of_references, dim=1)).sum(dim=1).tolist()
+    def similarities(self, pictures_N3HW: Tensor, references_MR3HW: Tensor) -> Tensor:
+        """(N, M) cosines of each picture with the mean of each person's R references."""
+        people, each = references_MR3HW.shape[:2]
+        of_references = self._embed(references_MR3HW.flatten(0, 1)).view(people, each, -1).mean(dim=1)
+        return self._embed(pictures_N3HW) @ F.normalize(of_references, dim=1).T
 
     def says(self, similarity: float) -> tuple[str, str]:
         """(response, label) as ``cprt mi`` has them."""
