@@ -18,9 +18,10 @@ from eval.model_inversion.classifier import Classifier, ClassifierSpec
 from eval.model_inversion.networks import ARCHITECTURES
 
 
-def stated(weights: Path, **changes: Any) -> dict[str, Any]:
-    return {"name": "E", "library": "demo", "architecture": "plain", "weights": str(weights), "num_classes": 12,
-            "classes": "numeric", "crop": None, "resize": None, "mean": [0, 0, 0], "std": [1, 1, 1]} | changes  # fmt: skip
+def stated(weights: Path, /, **changes: Any) -> dict[str, Any]:
+    row = {"name": "E", "library": "demo", "architecture": "plain", "weights": str(weights), "num_classes": 12,
+           "classes": "numeric", "crop": None, "resize": None, "mean": [0, 0, 0], "std": [1, 1, 1]}  # fmt: skip
+    return row | changes
 
 
 @pytest.fixture

@@ -1,0 +1,176 @@
+"""``cprt mi-standard`` on real networks and pictures: what it writes, and what it refuses."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from PIL import Image
+from safetensors.torch import load_file
+
+from cprt.provenance import file_digest
+from eval.model_inversion import standard
+from eval.model_inversion.bench import images_folder, private_folder, setups
+from eval.model_inversion.classifier import Outputs
+from eval.model_inversion.networks import ARCHITECTURES, stack
+
+
+@pytest.fixture
+def run(bench, tmp_path: Path):
+    """Runs the command on the last set-up, with changes to classifier and options; gives OUT and standard.json."""
+    config = yaml.safe_load((bench.out / "classifiers" / "residual.yaml").read_text())
+
+    def command(classifier: dict[str, Any] | None = None, **options: Any) -> tuple[Path, dict[str, Any]]:
+        images = str(images_folder(bench.out, setups(bench.settings)[-1]))
+        chosen = {**config, "images": images, "out": str(tmp_path / "out"), **options}
+        chosen["classifier"] = {**config["classifier"], **(classifier or {})}
+        file = tmp_path / "config.yaml"
+        file.write_text(yaml.safe_dump(chosen))
+        standard.main(["--config", str(file)])
+        out = Path(chosen["out"])
+        return out, json.loads((out / "standard.json").read_text())
+
+    return command
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def network(bench, name: str) -> torch.nn.Module:
+    model = ARCHITECTURES[name](bench.settings.classes)
+    model.load_state_dict(load_file(bench.out / "weights" / f"{name}.safetensors"))
+    return model.eval()
+
+
+def test_predictions_and_figures_are_those_of_the_network(bench, run):
+    out, report = run()
+    folder = images_folder(bench.out, setups(bench.settings)[-1])
+    found = rows(out / "prediction.csv")
+    assert list(found[0]) == ["filename", "class", "prediction", "top5", "confidence", "predicted_class"]
+    model = network(bench, "residual")
+    with torch.no_grad():
+        pictures = stack([Image.open(folder / row["class"] / row["filename"]) for row in found])
+        probabilities = model(pictures).softmax(dim=1).numpy()
+        clean = sorted((bench.out / "clean").rglob("*.png"))
+        own = model(stack([Image.open(path) for path in clean])).argmax(dim=1).tolist()
+    claimed = [int(row["class"]) for row in found]
+    first = [int(p.argmax()) == c for p, c in zip(probabilities, claimed, strict=True)]
+    five = [c in np.argsort(-p)[:5] for p, c in zip(probabilities, claimed, strict=True)]
+    assert [row["prediction"] == "yes" for row in found] == first
+    assert [row["top5"] == "yes" for row in found] == five
+    assert [int(row["predicted_class"]) for row in found] == probabilities.argmax(axis=1).tolist()
+    confidence = probabilities[np.arange(len(claimed)), claimed]
+    assert [float(row["confidence"]) for row in found] == pytest.approx(confidence, abs=1e-5)
+    assert report["n"] == len(found) == len(list(folder.rglob("*.png")))
+    assert report["top1_accuracy"] == pytest.approx(np.mean(first))
+    assert report["top5_accuracy"] == pytest.approx(np.mean(five))
+    assert report["confidence"] == pytest.approx(confidence.mean(), abs=1e-5)
+    assert report["clean"]["top1_accuracy"] == np.mean(
+        [int(path.parent.name) == c for path, c in zip(clean, own, strict=True)]
+    )
+    assert report["clean"]["top1_accuracy"] > 0.6
+    assert any(row["class"] == "0" and row["prediction"] == "yes" for row in rows(out / "prediction.csv"))
+
+
+def test_the_report_says_who_e_is_and_what_is_undefined(bench, run):
+    out, report = run()
+    classifier = report["classifier"]
+    assert classifier["weights_sha256"] == file_digest(bench.out / "weights" / "residual.safetensors")
+    assert (classifier["crop"], classifier["resize"], classifier["weights"]) == (None, None, "residual.safetensors")
+    assert classifier["logits"] == [str(number) for number in range(bench.settings.classes)]
+    assert report["fid"] is None and "more than 768 images" in report["undefined"]["fid"]
+    assert report["feature_distance"] > 0 and report["feature_dimensions"] == 768
+    assert 0 <= report["precision"] <= 1 and report["prdc_classes"] == bench.settings.classes
+    assert (out / "run.json").is_file()
+    _, bare = run(private=None, clean=None)
+    assert {bare[name] for name in ("fid", "feature_distance", "precision", "coverage", "clean")} == {None}
+    assert bare["undefined"].keys() == {"fid", "feature_distance", "prdc", "clean"}
+    assert bare["top1_accuracy"] == report["top1_accuracy"]
+
+
+def test_private_images_are_at_distance_zero_from_themselves(bench, run):
+    weights = str(bench.out / "weights" / "plain.safetensors")
+    plain = {"architecture": "plain", "weights": weights}  # 64 features: fewer than there are images
+    _, report = run(plain, images=str(private_folder(bench.out)))
+    assert report["feature_distance"] == pytest.approx(0, abs=1e-9)
+    assert report["fid"] == pytest.approx(0, abs=1e-3)
+    assert report["precision"] == report["coverage"] == 1
+    _, other = run(images=str(private_folder(bench.out)), features={**report_spec(report, weights)})
+    assert other["fid"] == pytest.approx(0, abs=1e-3) and other["features"]["architecture"] == "plain"
+    assert other["feature_dimensions"] == 768
+
+
+def report_spec(report: dict[str, Any], weights: str) -> dict[str, Any]:
+    row = {name: value for name, value in report["classifier"].items()
+           if name not in ("weights_sha256", "logits", "interpolation")}  # fmt: skip
+    return {**row, "weights": weights}
+
+
+def test_the_crop_is_recorded_and_costs_accuracy(run):
+    _, whole = run()
+    _, cropped = run({"crop": 36, "resize": 64})
+    assert (cropped["classifier"]["crop"], cropped["classifier"]["resize"]) == (36, 64)
+    assert cropped["clean"]["top1_accuracy"] < whole["clean"]["top1_accuracy"] - 0.1
+
+
+def test_another_order_of_classes_gives_other_figures(bench, run):
+    _, numeric = run()
+    _, listed = run({"classes": [str(number) for number in range(bench.settings.classes)]})
+    _, by_folder = run({"classes": "sorted"})  # the same order while there are fewer than ten
+    _, turned = run({"classes": [str(number) for number in reversed(range(bench.settings.classes))]})
+    assert numeric["top1_accuracy"] == listed["top1_accuracy"] == by_folder["top1_accuracy"]
+    assert turned["clean"]["top1_accuracy"] < 0.4 < numeric["clean"]["top1_accuracy"]
+
+
+def test_top_five_of_five_classes_is_undefined_and_ties_are_settled():
+    probabilities = np.asarray([[0.2, 0.2, 0.2, 0.2, 0.2]])
+    seen = Outputs(probabilities, np.zeros((1, 1)))
+    assert standard.accuracies(seen, np.asarray([0]))["top1_accuracy"] == 1
+    assert standard.accuracies(seen, np.asarray([1]))["top1_accuracy"] == 0
+    assert standard.accuracies(seen, np.asarray([1]))["top5_accuracy"] is None
+    six = Outputs(np.asarray([[0.3, 0.1, 0.1, 0.1, 0.1, 0.3]] * 2), np.zeros((2, 1)))
+    figures = standard.accuracies(six, np.asarray([0, 4]))
+    assert (figures["top1_accuracy"], figures["top5_accuracy"]) == (0.5, 0.5)
+    assert figures["confidence"] == pytest.approx(0.2)
+    assert figures["ci"]["top1_accuracy"] == pytest.approx([0.0945, 0.9055], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda folder: None, "has no images"),
+        (lambda folder: Image.new("RGB", (64, 64)).save(folder / "flat.png"), "does not lie in"),
+        (lambda folder: picture(folder / "99" / "a.png"), "the classifier has no class '99'"),
+        (lambda folder: picture(folder / "ä b" / "a.png"), "the classifier has no class 'ä b'"),
+        (
+            lambda folder: (picture(folder / "0" / "a.png"), (folder / "0" / "b.png").write_text("no")),
+            "is not an image",
+        ),
+        (lambda folder: (picture(folder / "0" / "a.png"), picture(folder / "0" / "b.png", 32)), "another size"),
+    ],
+)
+def test_bad_images_are_one_line_and_nothing_is_written(bench, tmp_path: Path, make, said: str):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    make(folder)
+    config = bench.out / "classifiers" / "residual.yaml"
+    words = ["--config", str(config), "--images", str(folder), "--out", str(tmp_path / "out")]
+    done = subprocess.run([sys.executable, "-m", "cprt.cli", "mi-standard", *words], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert said in done.stderr.splitlines()[-1] and "Traceback" not in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def picture(path: Path, side: int = 64) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (side, side)).save(path)
