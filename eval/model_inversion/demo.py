@@ -22,7 +22,7 @@ from cprt.config import run
 from cprt.images import load_image
 from cprt.provenance import write_run
 from cprt.records import read_text, write_json, write_text
-from eval.model_inversion import faces, standard
+from eval.model_inversion import compare, faces, standard
 from eval.model_inversion.attacks import clouds
 from eval.model_inversion.bench import (
     EVALUATION_MODEL,
@@ -45,6 +45,8 @@ from eval.model_inversion.networks import stack
 
 OUT = Path("outputs/demo_mi")
 JUDGE_NAME, TRUTH_NAME = "siamese", "truth"
+_KIND_HEADS = {"true": "the private person", "someone else": "someone else, changed", "nobody": "nobody, changed",
+               "failure": "someone else"}  # fmt: skip
 _PURPOSE_QUERY, _PURPOSE_REFERENCE = 0, 1
 
 
@@ -67,8 +69,8 @@ def run_demo(out: Path, settings: Settings) -> dict[str, Any]:
     finally:
         torch.set_num_threads(threads)
     rows = {setup.id: _verdicts(out, setup) for setup in setups(settings)}
+    _compare(out)
     summary = {
-        "setups": {setup.id: {"name": setup.name, **two_by_two(rows[setup.id])} for setup in setups(settings)},
         "kinds": by_kind([row for of_setup in rows.values() for row in of_setup]),
         "judge": quality,
         "seconds": round(time.monotonic() - started, 1),
@@ -76,8 +78,14 @@ def run_demo(out: Path, settings: Settings) -> dict[str, Any]:
     write_json(out / "summary.json", summary)
     write_run(out, asdict(settings), seed=settings.seed)
     draw(out / "reconstructions.png", _examples(out, settings, rows), KINDS)
-    print(f"\n{table(summary)}\n\n{out / 'reconstructions.png'}: what T, E and the judge say of each kind, as pictures")
-    print(f"The demo took {summary['seconds']:.0f} seconds.")
+    print(f"\n{table(summary)}\n")
+    print(f"The demo took {summary['seconds']:.0f} seconds. FPR is the share that E accepts of what a judge rejects;")
+    print("truth is a judge that knows how each picture was made.")
+    for path, what in (("reconstructions.png", "what T, E and the judge say of each kind, as pictures"),
+                       ("compare/compare.html", "all figures, and every false positive to look at"),
+                       ("collection", "the reconstructions, in the layout of the public collection"),
+                       ("setups.yaml", "describes them for cprt mi, to ask a vision-language model")):  # fmt: skip
+        print(f"  {out / path}: {what}")
     return summary
 
 
@@ -108,6 +116,16 @@ def _classify(out: Path, settings: Settings) -> None:
                      "--out", str(out / folder / setup.id)]  # fmt: skip
             print(f"\n$ cprt mi-standard {' '.join(words)}", flush=True)
             standard.main(words)
+
+
+def _compare(out: Path) -> None:
+    """The judge beside E in every set-up, and beside both a judge that knows the truth."""
+    folders = {"runs": "judges", "standard": "standard", "target": "target", "naturals": "naturals", "out": "compare",
+               "images": "collection/AttackSamples"}  # fmt: skip
+    words = [word for name, folder in folders.items() for word in (f"--{name}", str(out / folder))]
+    words += ["--thumbnails", "true"]  # these people do not exist
+    print(f"\n$ cprt mi-compare {' '.join(words)}", flush=True)
+    compare.main(words)
 
 
 # --- The judge ----------------------------------------------------------------------------------------------------
@@ -209,14 +227,6 @@ def _verdicts(out: Path, setup: BenchSetup) -> list[dict[str, Any]]:
     return list(said.values())
 
 
-def two_by_two(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Counts of E beside the judge as the paper counts (a false positive: E yes, judge no), and what is true."""
-    cells = Counter((row["E"], row["judge"]) for row in rows)
-    return {"n": len(rows), "T": sum(row["T"] for row in rows), "true": sum(row["true"] for row in rows),
-            "tp": cells[True, True], "tn": cells[False, False], "fp": cells[True, False],
-            "fn": cells[False, True]}  # fmt: skip
-
-
 def by_kind(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
     """How many of each kind T, E and the judge accept, and how often the judge is right."""
     kinds = {}
@@ -228,20 +238,15 @@ def by_kind(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
 
 
 def table(summary: Mapping[str, Any]) -> str:
-    """Counts by set-up and by kind, and the judge's own accuracy."""
-    lines = [
-        f"{'set-up':<36}{'n':>5}{'true':>6}{'T yes':>7}{'E yes':>7}{'judge':>7}{'TP':>6}{'TN':>5}{'FP':>5}{'FN':>5}"
-    ]
-    for row in summary["setups"].values():
-        lines.append(f"{row['name']:<36}{row['n']:>5}{row['true']:>6}{row['T']:>7}{row['tp'] + row['fp']:>7}"
-                     f"{row['tp'] + row['fn']:>7}{row['tp']:>6}{row['tn']:>5}{row['fp']:>5}{row['fn']:>5}")  # fmt: skip
-    lines += ["", f"{'what it really is':<36}{'n':>5}{'':>6}{'T yes':>7}{'E yes':>7}{'judge':>7}  judge is right"]
+    """Who accepts how many of each kind, and the judge's own accuracy."""
+    lines = [f"{'what it really shows':<24}{'n':>5}{'T yes':>7}{'E yes':>7}{'judge yes':>11}{'judge right':>13}"]
     for kind, row in summary["kinds"].items():
         right = f"{row['judge_right'] / row['n']:.1%}" if row["n"] else "-"
-        lines.append(f"{kind:<36}{row['n']:>5}{'':>6}{row['T']:>7}{row['E']:>7}{row['judge']:>7}  {right:>14}")
+        lines.append(f"{_KIND_HEADS[kind]:<24}{row['n']:>5}{row['T']:>7}{row['E']:>7}{row['judge']:>11}{right:>13}")
     judge = summary["judge"]
-    lines += ["", f"the judge on {judge['controls']} + {judge['controls']} control pairs of the private people: yes to "
-              f"{judge['hit_rate']:.1%} of pairs of one person, to {judge['false_alarm_rate']:.1%} of two"]  # fmt: skip
+    pairs = f"{judge['controls']} + {judge['controls']} control pairs of private people"
+    lines += ["", f"The judge on {pairs}: yes to {judge['hit_rate']:.1%} of pairs of one person, to "
+              f"{judge['false_alarm_rate']:.1%} of two."]  # fmt: skip
     return "\n".join(lines)
 
 

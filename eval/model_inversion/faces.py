@@ -59,9 +59,12 @@ class Person:
             red, green, blue = base.clip(0, 255).tolist()
             return red, green, blue
 
+        skin, hair = colour(_SKINS), colour(_HAIRS)
+        while max(abs(a - b) for a, b in zip(skin, hair, strict=True)) < 50:  # else nobody sees where hair begins
+            hair = colour(_HAIRS)
         return cls(
-            skin=colour(_SKINS),
-            hair=colour(_HAIRS),
+            skin=skin,
+            hair=hair,
             iris=colour(_EYES),
             style=STYLES[rng.integers(len(STYLES))],
             beard=bool(rng.random() < 0.3),
@@ -229,8 +232,11 @@ class _Head:
         if line is not None:
             self._shape([(x, y) for x, y in cap if y < line * self.view.hair_length], who.hair)
         elif who.style == "parted":
-            top = [(x, y) for x, y in cap if y < -0.1]
-            self._shape([*top, (who.width * 0.5, -0.22)], who.hair)
+            side = 0.03 * self.view.hair_length  # down to the ear on one side, off the forehead on the other
+            over = [(x, y) for x, y in cap if y < (side if x < 0 else -0.19)]
+            self._shape(
+                [*over, (who.width * 0.3, -0.2), (-who.width * 0.72, -0.12), (-who.width * 0.8, side)], who.hair
+            )
         elif who.style == "mohawk":
             self._shape(_box(-0.06, -who.height - 0.05, 0.06, -who.height + 0.1), who.hair)
 

@@ -40,13 +40,13 @@ def frechet_distance(fake_ND: Floats, real_MD: Floats) -> tuple[float | None, st
     Both covariances must have full rank, which takes more images than features; below that FID says little but the
     number of images.
     """
-    import torch
-    from torchmetrics.image.fid import FrechetInceptionDistance
-
     dimensions = fake_ND.shape[1]
     if min(len(fake_ND), len(real_MD)) <= dimensions:
         return None, (f"FID over {dimensions} features needs more than {dimensions} images on both sides; there are "
                       f"{len(fake_ND)} reconstructions and {len(real_MD)} private images")  # fmt: skip
+    import torch
+    from torchmetrics.image.fid import FrechetInceptionDistance  # seconds: only where there is something to compute
+
     given = torch.nn.Identity()
     given.num_features = dimensions  # torchmetrics asks for it where it did not build the network
     metric = FrechetInceptionDistance(feature=given)

@@ -73,7 +73,7 @@ class Files:
         for path in paths:
             if path.parent.parent != index.start:
                 raise InputError.at(path, f"does not lie in {folder}/<class>/")
-        return Files(paths, np.asarray([path.parent.name for path in paths]))
+        return Files(paths, np.asarray([path.parent.name for path in paths], dtype=object))
 
     def logits(self, index: ClassIndex) -> NDArray[np.int64]:
         """(N,) of the classes that the folders name."""

@@ -10,7 +10,7 @@ import pytest
 
 from eval.model_inversion.bench import Settings
 
-SETTINGS = Settings(classes=6, views=16, clean=5, epochs=16, steps=40, judge_people=80, judge_views=6, judge_epochs=12,
+SETTINGS = Settings(classes=6, views=16, clean=5, epochs=12, steps=25, judge_people=48, judge_views=6, judge_epochs=10,
                     attacks={"Faithful": (3, 1, 1, 1), "Adversarial": (1, 3, 1, 1)})  # fmt: skip
 
 

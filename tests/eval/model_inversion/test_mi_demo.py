@@ -10,11 +10,13 @@ import pytest
 import torch
 from PIL import Image
 
+from cprt.records import read_json
 from eval.model_inversion.attacks import STRENGTH, adversarial, clouds, degrade
 from eval.model_inversion.bench import EVALUATION_MODEL, KINDS, TARGETS, images_folder, private_folder, setups
-from eval.model_inversion.demo import by_kind, read_csv, two_by_two
+from eval.model_inversion.demo import by_kind, read_csv
 from eval.model_inversion.network_judge import NetworkJudge
 from eval.model_inversion.networks import ARCHITECTURES, stack, train_classifier, unstack
+from eval.model_inversion.setups import read_setups
 
 NAME = re.compile(r"ID=(\d+)_T=(\d+)_P=(\d+)_CT=(\d\.\d{4})\.png")
 
@@ -30,8 +32,7 @@ def test_e_accepts_what_the_judge_rejects_and_the_judge_is_right(bench):
     assert kinds["failure"]["T"] == 0  # by construction
     right, n = (sum(kinds[kind][what] for kind in KINDS) for what in ("judge_right", "n"))
     assert right >= 0.75 * n
-    assert bench.summary["judge"]["hit_rate"] >= 0.75
-    assert bench.summary["judge"]["false_alarm_rate"] <= 0.25
+    assert bench.summary["judge"]["hit_rate"] >= bench.summary["judge"]["false_alarm_rate"] + 0.5
 
 
 def test_the_collection_lies_as_the_public_one_and_its_truth_is_complete(bench):
@@ -98,24 +99,35 @@ def test_judges_write_the_files_of_cprt_mi(bench):
         assert Counter(row["kind"] for row in controls) == {"positive": pairs, "negative": pairs}
 
 
-def test_the_counts_are_those_of_the_files(bench):
+def test_the_comparison_holds_the_counts_of_the_files(bench):
+    compared = read_json(bench.out / "compare" / "compare.json")["rows"]
+    assert len(compared) == 8  # four set-ups, the judge and the truth
     for setup in setups(bench.settings):
         said = {row["filename"] + row["class"]: row["prediction"]
                 for row in read_csv(bench.out / "standard" / setup.id / "prediction.csv")}  # fmt: skip
-        judged = read_csv(bench.out / "judges" / "siamese" / setup.id / "judge.csv")
-        cells = Counter((said[row["filename"] + row["class"]], row["label"]) for row in judged)
-        row = bench.summary["setups"][setup.id]
-        assert (row["tp"], row["tn"], row["fp"], row["fn"]) == tuple(
-            cells[cell] for cell in (("yes", "yes"), ("no", "no"), ("yes", "no"), ("no", "yes"))
-        )
-        assert row["n"] == sum(cells.values())
+        for judge in ("siamese", "truth"):
+            judged = read_csv(bench.out / "judges" / judge / setup.id / "judge.csv")
+            cells = Counter((said[row["filename"] + row["class"]], row["label"]) for row in judged)
+            (row,) = (row for row in compared if (row["setup"], row["judge"]) == (setup.name, judge))
+            assert [row["tp"], row["tn"], row["fp"], row["fn"]] == [
+                cells[cell] for cell in (("yes", "yes"), ("no", "no"), ("yes", "no"), ("no", "yes"))
+            ]
+            assert row["n"] == sum(cells.values())
+            assert row["type_i"] > 0 and row["naturals"] > 0
 
 
-def test_two_by_two_and_kinds_by_hand():
+def test_cprt_mi_can_ask_a_model_about_the_same_collection(bench):
+    _, found = read_setups(bench.out / "setups.yaml")
+    assert [setup.id for setup in found] == sorted(setup.id for setup in setups(bench.settings))
+    for setup in found:
+        assert len(setup.reconstructions) == sum(bench.settings.attacks[setup.facts["attack"]]) * bench.settings.classes
+        assert {len(of_class) for of_class in setup.references.values()} == {bench.settings.views}
+
+
+def test_kinds_by_hand():
     rows = [{"T": True, "E": e, "judge": judge, "true": kind == "true", "kind": kind}
             for e, judge, kind in [(True, True, "true"), (True, False, "nobody"), (True, False, "true"),
                                    (False, True, "someone else"), (False, False, "failure")]]  # fmt: skip
-    assert two_by_two(rows) == {"n": 5, "T": 5, "true": 2, "tp": 1, "tn": 1, "fp": 2, "fn": 1}
     assert by_kind(rows)["true"] == {"n": 2, "T": 2, "E": 2, "judge": 1, "judge_right": 1}
     assert by_kind(rows)["someone else"] == {"n": 1, "T": 1, "E": 0, "judge": 1, "judge_right": 0}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ import yaml
 from PIL import Image
 from safetensors.torch import load_file
 
+from cprt.errors import InputError
 from cprt.provenance import file_digest
 from eval.model_inversion import standard
 from eval.model_inversion.bench import images_folder, private_folder, setups
@@ -165,10 +167,29 @@ def test_bad_images_are_one_line_and_nothing_is_written(bench, tmp_path: Path, m
     make(folder)
     config = bench.out / "classifiers" / "residual.yaml"
     words = ["--config", str(config), "--images", str(folder), "--out", str(tmp_path / "out")]
-    done = subprocess.run([sys.executable, "-m", "cprt.cli", "mi-standard", *words], capture_output=True, text=True)
-    assert done.returncode == 2
-    assert said in done.stderr.splitlines()[-1] and "Traceback" not in done.stderr
+    with pytest.raises(InputError) as caught:
+        standard.main(words)
+    assert said in str(caught.value) and "\n" not in str(caught.value)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_hostile_file_of_weights_ends_with_status_2_and_one_line(bench, tmp_path: Path):
+    marker = tmp_path / "was_here"
+    (tmp_path / "w.pth").write_bytes(
+        b"cos\nmkdir\n(V" + str(marker).encode() + b"\ntR."
+    )  # a pickle that makes a folder
+    config = yaml.safe_load((bench.out / "classifiers" / "residual.yaml").read_text())
+    config["classifier"]["weights"] = str(tmp_path / "w.pth")
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(config))
+    images = images_folder(bench.out, setups(bench.settings)[0])
+    words = ["--config", str(tmp_path / "c.yaml"), "--images", str(images), "--out", str(tmp_path / "out")]
+    done = subprocess.run([sys.executable, "-m", "cprt.cli", "mi-standard", *words], capture_output=True, text=True)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith(f"cprt mi-standard: error: {tmp_path / 'w.pth'}: is not a plain state dict")
+    assert len(done.stderr.splitlines()) == 1
+    assert not marker.exists() and not (tmp_path / "out").exists()
+    pickle.loads((tmp_path / "w.pth").read_bytes())
+    assert marker.exists()  # so it would have
 
 
 def picture(path: Path, side: int = 64) -> None:
