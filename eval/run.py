@@ -155,6 +155,8 @@ def main(argv: Sequence[str] | None = None) -> None:
                 except InputError as reason:
                     faults.append(reason)
     if faults:
+        for other in faults[1:]:
+            print(f"note: {other}")
         raise faults[0]
 
 
