@@ -64,8 +64,6 @@ def from_options(
     rows = [{"name": name, "model": model, "adapter": adapter, **options}
             for name, adapter in zip(names, stacked, strict=True)]  # fmt: skip
     specs = [ModelSpec.read(row, "options") for row in rows]
-    # As it stands: an adapter's own cap, or the processor's.
-    specs = [replace(spec, max_pixels=options["max_pixels"]) if spec.base_url is None else spec for spec in specs]
     return _judges([(spec, prompts, target) for spec in specs], decoding, taxonomy)
 
 

@@ -164,6 +164,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         page = write_report(out, labels, predictions, metrics, taxonomy, root if args.thumbnails else None)
         print(f"{page}: figures beside the paper's, pictures, and the largest errors")
     if faults:
+        for other in faults[1:]:
+            print(f"note: {other}")
         raise faults[0]
 
 

@@ -208,7 +208,7 @@ def served(url: str, name: str, **more: Any) -> dict[str, Any]:
 
 
 def test_an_endpoint_is_judged_from_the_command_line(demo, tmp_path):
-    with Misbehaving(judge_like, first_try_fails, stall=20) as server:
+    with Misbehaving(judge_like, first_try_fails, stall=0.5) as server:
         arguments = ["--model", "some/model", "--base_url", server.url, "--labels", str(demo.test_labels), "--images",
                      str(demo.images), "--out", str(tmp_path)]  # fmt: skip
         main([*arguments, "--prompt", "intuition"])
