@@ -75,17 +75,9 @@ def main() -> None:
 def measure(size: str, image_tokens: int, ours: bool, device: str) -> dict[str, Any]:
     """One step of ``ROWS`` samples after a step of warm-up."""
     import torch
-    from transformers import AutoConfig, AutoModelForImageTextToText
+    from transformers import AutoModelForImageTextToText
 
-    (width, inner, layers, heads), (vision_width, vision_inner, depth, deepstack) = SHAPES[size]
-    config = AutoConfig.from_pretrained(BASE)
-    config.text_config.update({"hidden_size": width, "intermediate_size": inner, "num_hidden_layers": layers,
-                               "num_attention_heads": heads, "num_key_value_heads": 8, "head_dim": 128,
-                               **({} if size == "tiny" else {"vocab_size": VOCABULARY})})  # fmt: skip
-    config.text_config.rope_parameters["mrope_section"] = [24, 20, 20]
-    config.vision_config.update({"hidden_size": vision_width, "intermediate_size": vision_inner, "depth": depth,
-                                 "num_heads": 16, "out_hidden_size": width,
-                                 "deepstack_visual_indexes": deepstack})  # fmt: skip
+    config = full_config(size)
     torch.manual_seed(0)
     with torch.device(device):
         model = AutoModelForImageTextToText.from_config(
@@ -115,6 +107,22 @@ def measure(size: str, image_tokens: int, ours: bool, device: str) -> dict[str, 
         "card": card,
         **tokens,
     }
+
+
+def full_config(size: str) -> Any:
+    """The configuration of a Qwen3-VL of one of ``SHAPES``."""
+    from transformers import AutoConfig
+
+    (width, inner, layers, heads), (vision_width, vision_inner, depth, deepstack) = SHAPES[size]
+    config = AutoConfig.from_pretrained(BASE)
+    config.text_config.update({"hidden_size": width, "intermediate_size": inner, "num_hidden_layers": layers,
+                               "num_attention_heads": heads, "num_key_value_heads": 8, "head_dim": 128,
+                               **({} if size == "tiny" else {"vocab_size": VOCABULARY})})  # fmt: skip
+    config.text_config.rope_parameters["mrope_section"] = [24, 20, 20]
+    config.vision_config.update({"hidden_size": vision_width, "intermediate_size": vision_inner, "depth": depth,
+                                 "num_heads": 16, "out_hidden_size": width,
+                                 "deepstack_visual_indexes": deepstack})  # fmt: skip
+    return config
 
 
 def needed_flops(size: str, prefix: int, rest: int, image_tokens: int) -> float:

@@ -60,7 +60,7 @@ class Model:
             if self._local is None:
                 self._local = LocalModel(spec.model, spec.adapter, revision=spec.revision, dtype=spec.dtype,
                                          max_pixels=spec.max_pixels)  # fmt: skip
-            for key, reply in answer_batch(self._local, batch, spec.max_new_tokens):
+            for key, reply in answer_batch(self._local, batch, spec.max_new_tokens, spec.top_logprobs):
                 keeper.keep(key, reply.row())
 
 
@@ -101,7 +101,9 @@ def _pixels(path: Path) -> int:
         return 0
 
 
-def answer_batch(model: LocalModel, batch: list[tuple[str, Question]], max_new_tokens: int) -> list[tuple[str, Reply]]:
+def answer_batch(
+    model: LocalModel, batch: list[tuple[str, Question]], max_new_tokens: int, top_logprobs: int | None = None
+) -> list[tuple[str, Reply]]:
     """Replies of a local model to (key, question) rows. A photo that cannot be read gives an error, others go on."""
     replies: list[tuple[str, Reply]] = []
     readable: list[tuple[str, Question, list[Any]]] = []
@@ -116,8 +118,9 @@ def answer_batch(model: LocalModel, batch: list[tuple[str, Question]], max_new_t
                 "image_size": {name: side for name, side in dict(model.size).items() if side is not None}}  # fmt: skip
         if model.revision:
             made["revision"] = model.revision
-        generations = model.generate(rows, max_new_tokens, readable[0][1].lead_in)
+        generations = model.generate(rows, max_new_tokens, readable[0][1].lead_in, top_logprobs)
         for (key, _, _), generation in zip(readable, generations, strict=True):
-            reply = Reply(generation.text, generation.complete, distribution=generation.distribution, made=made)
+            reply = Reply(generation.text, generation.complete, logprobs=generation.logprobs,
+                          distribution=generation.distribution, made=made)  # fmt: skip
             replies.append((key, reply))
     return replies

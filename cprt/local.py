@@ -26,11 +26,13 @@ class Generation:
     """What a model wrote, special tokens left out. ``complete`` is False when it ran into the token limit.
 
     ``distribution``: probability of the scores "0.000" to "1.000" after a lead-in, where it was asked for.
+    ``logprobs``: one entry a token of the answer with its most probable alternatives, in the form of an endpoint's.
     """
 
     text: str
     complete: bool
     distribution: dict[str, float] | None = None
+    logprobs: list[dict[str, Any]] | None = None
 
 
 def load_processor(model: str, revision: str | None = None, max_pixels: int | None = None) -> Any:
@@ -127,13 +129,18 @@ class LocalModel:
         self._encoded = None
 
     def generate(
-        self, rows: Sequence[tuple[Messages, Sequence[Image]]], max_new_tokens: int, lead_in: str | None = None
+        self,
+        rows: Sequence[tuple[Messages, Sequence[Image]]],
+        max_new_tokens: int,
+        lead_in: str | None = None,
+        top_logprobs: int | None = None,
     ) -> list[Generation]:
         """One answer to each (messages, images) row; a message's image parts stand where its images go, in order.
 
         Args:
             lead_in: with it, how probable every score is after this text, such as ``{"score": ``. An empty one stands
                 for the answer's own text up to its score.
+            top_logprobs: how many alternatives to each token of the answer to give.
         """
         import torch
 
@@ -143,8 +150,9 @@ class LocalModel:
             if self.share_prefix and all(len(images) == 1 and messages == rows[0][0] for messages, images in rows):
                 inputs["cache"] = self._share_prefix(inputs)
             output = self.model.generate(
-                **inputs, max_new_tokens=max_new_tokens, do_sample=False, return_dict_in_generate=True
-            )
+                **inputs, max_new_tokens=max_new_tokens, do_sample=False, return_dict_in_generate=True,
+                output_logits=top_logprobs is not None,
+            )  # fmt: skip
             answers = output.sequences[:, width:].tolist()
             ends = self.model.generation_config.eos_token_id
             ends = set(ends if isinstance(ends, list) else [ends])
@@ -153,8 +161,39 @@ class LocalModel:
             if lead_in is not None:
                 lead_ins = [lead_in or stated_lead_in(text) for text in texts]
                 distributions = self._score_distributions(inputs, output, lead_ins)
-        return [Generation(text, not ends.isdisjoint(ids), distribution)
-                for text, ids, distribution in zip(texts, answers, distributions, strict=True)]  # fmt: skip
+            logprobs: Sequence[list[dict[str, Any]] | None] = [None] * len(rows)
+            if top_logprobs is not None:
+                lengths = [next((place + 1 for place, token in enumerate(ids) if token in ends), len(ids))
+                           for ids in answers]  # fmt: skip
+                logprobs = self._top_logprobs(output.logits, answers, lengths, top_logprobs)
+        return [Generation(text, not ends.isdisjoint(ids), distribution, listed) for text, ids, distribution, listed
+                in zip(texts, answers, distributions, logprobs, strict=True)]  # fmt: skip
+
+    def _top_logprobs(
+        self, logits: Sequence[Any], answers: Sequence[Sequence[int]], lengths: Sequence[int], count: int
+    ) -> list[list[dict[str, Any]]]:
+        """For each row, its answer's tokens with the ``count`` most probable ones in their places.
+
+        Args:
+            logits: of each step, (rows, vocabulary).
+            lengths: tokens of each row's answer, its end included; what follows is padding.
+        """
+
+        def text(token: int) -> str:
+            return str(self.processor.tokenizer.decode([token]))
+
+        entries: list[list[dict[str, Any]]] = [[] for _ in answers]
+        for step, of_step in enumerate(logits):
+            log_probabilities = of_step.float().log_softmax(-1)
+            values, tokens = log_probabilities.topk(min(count, of_step.shape[-1]))
+            for row, (answer, length) in enumerate(zip(answers, lengths, strict=True)):
+                if step < length:
+                    listed = zip(tokens[row].tolist(), values[row].tolist(), strict=True)
+                    entries[row].append({
+                        "token": text(answer[step]), "logprob": float(log_probabilities[row, answer[step]]),
+                        "top_logprobs": [{"token": text(token), "logprob": value} for token, value in listed],
+                    })  # fmt: skip
+        return entries
 
     def _inputs(self, rows: Sequence[tuple[Messages, Sequence[Image]]]) -> Any:
         """What the model is given for the rows, padded on the left; encoded photos in place of their pixels."""

@@ -51,7 +51,7 @@ class Reply:
         refused: the endpoint itself says that this is a refusal (content filter); a refusal in words is not seen here.
         finish: the endpoint's finish_reason.
         usage: tokens, as the endpoint counts them.
-        logprobs: one entry a token as the endpoint gives them, when they were asked for.
+        logprobs: one entry a token in an endpoint's form, when they were asked for.
         dropped: options that the endpoint refused and this reply was made without ("temperature", "logprobs").
         distribution: of a local model, score string -> probability, when a question's ``lead_in`` asks for it.
         made: how a local model ran: photos in the batch, precision, kind of device, revision, image size. The shape of
@@ -156,7 +156,7 @@ class ModelSpec:
 
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", self.name):  # it becomes a file name
             raise fail("name", f"{self.name!r} has other characters than letters, digits, '.', '_' and '-'")
-        for field in ("max_new_tokens", "max_pixels", "concurrency", "batch_size"):
+        for field in ("max_new_tokens", "max_pixels", "concurrency", "batch_size", "top_logprobs"):
             value = getattr(self, field)
             if value is not None and value < 1:
                 raise fail(field, f"must be at least 1, not {value}")
@@ -167,9 +167,8 @@ class ModelSpec:
         if self.retries < 0:
             raise fail("retries", f"must not be negative, not {self.retries}")
         if self.base_url is None:
-            for field in ("api_key_env", "top_logprobs"):
-                if getattr(self, field) is not None:
-                    raise fail(field, "needs a base_url")
+            if self.api_key_env is not None:
+                raise fail("api_key_env", "needs a base_url")
             if self.temperature or self.extra:
                 raise fail("temperature" if self.temperature else "extra", "a local model decodes greedily")
             return
@@ -190,7 +189,10 @@ class ModelSpec:
         common = {"model": identity(self.model, self.revision), "max_new_tokens": self.max_new_tokens,
                   "max_pixels": self.max_pixels}  # fmt: skip
         if self.base_url is None:
-            return common | {"adapter": model_digest(self.adapter) if self.adapter else None, "dtype": self.dtype}
+            listed = {} if self.top_logprobs is None else {"top_logprobs": self.top_logprobs}
+            return (
+                common | {"adapter": model_digest(self.adapter) if self.adapter else None, "dtype": self.dtype} | listed
+            )
         return common | {
             "endpoint": None if self.revision else self.base_url.rstrip("/"),
             "temperature": self.temperature,

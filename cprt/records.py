@@ -5,16 +5,21 @@ Files are written beside their final name and moved there when complete: a reade
 
 from __future__ import annotations
 
+import glob
+import io
 import json
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cprt.errors import InputError
 from cprt.taxonomy import Taxonomy
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 PREDICTION_STATUSES = ("ok", "unparsed", "refused", "error")
 
@@ -275,8 +280,18 @@ def write_text(path: str | Path, text: str) -> None:
     write_bytes(path, text.encode("utf-8"))
 
 
+def png(figure: Figure, dpi: int = 130) -> bytes:
+    """A matplotlib figure as a PNG; equal figures give equal bytes."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
+    return buffer.getvalue()
+
+
 def write_bytes(path: str | Path, content: bytes) -> None:
-    """Write to a file beside ``path``, then move it there: complete and on disk, or not there at all."""
+    """Write to a file beside ``path``, then move it there: complete and on disk, or not there at all.
+
+    What a process that was killed while writing left behind goes, once its file is whole.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
@@ -288,6 +303,20 @@ def write_bytes(path: str | Path, content: bytes) -> None:
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.partial"):
+        process = left.name.removesuffix(".partial").rpartition(".")[2]
+        if process.isdecimal() and not _runs(int(process)):
+            left.unlink(missing_ok=True)
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # somebody else's
+        return True
+    return True
 
 
 def is_number(value: Any) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cprt.colors import LEVEL_COLORS
+from cprt.records import png, write_bytes
 from cprt.scoring import severities, severity
 from cprt.taxonomy import LEVELS, Taxonomy
 
@@ -57,7 +57,7 @@ def draw_embeddings(path: str | Path, embeddings: Floats, levels: Ints, counts: 
     for handle in legend.legend_handles:
         if handle is not None:
             handle.set(sizes=[30], alpha=1)
-    _save(figure, path)
+    write_bytes(path, png(figure))
     return explained
 
 
@@ -88,7 +88,7 @@ def draw_scores(path: str | Path, taxonomy: Taxonomy) -> None:
     panel.set_ylabel("severity score")
     panel.set_title(f"All {len(combinations):,} combinations of attribute counts", fontsize=11)
     panel.legend(frameon=False, fontsize=9, loc="upper left")
-    _save(figure, path)
+    write_bytes(path, png(figure))
 
 
 def scores_of(combinations: Ints, taxonomy: Taxonomy) -> tuple[Ints, Ints, Floats]:
@@ -119,14 +119,3 @@ def _canvas(width: float, height: float) -> tuple[Figure, Axes]:
     panel = figure.subplots()
     panel.spines[["top", "right"]].set_visible(False)
     return figure, panel
-
-
-def _save(figure: Figure, path: str | Path) -> None:
-    """Complete, or not there at all."""
-    path = Path(path)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        figure.savefig(partial, dpi=130, format="png")
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)

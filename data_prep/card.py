@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cprt.colors import LEVEL_COLORS
-from cprt.records import Label
+from cprt.records import Label, png, write_bytes
 from cprt.taxonomy import LEVELS, Taxonomy
 
 
@@ -57,5 +57,4 @@ def draw_card(path: Path, card: Mapping[str, Any], taxonomy: Taxonomy) -> None:
             label.set_rotation_mode("anchor")
         for panel in (levels, attributes):
             panel.spines[["top", "right"]].set_visible(False)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
+    write_bytes(path, png(figure, 110))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cprt.colors import LEVEL_COLORS
+from cprt.records import png, write_bytes
 from cprt.taxonomy import Taxonomy
 from eval.counterfactual_cases import GROUPS
 
@@ -58,4 +59,4 @@ def draw(path: Path, rows: Sequence[dict[str, Any]], summary: Mapping[str, Any],
     handles = [panel for row in grid for panel in row if panel.get_legend_handles_labels()[0]]
     if handles:
         handles[0].legend(loc="lower left", fontsize=8, frameon=False)
-    figure.savefig(path, dpi=130)
+    write_bytes(path, png(figure))

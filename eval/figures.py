@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cprt.colors import LEVEL_COLORS, LEVEL_COLORS_DARK, SERIES_COLORS, SERIES_COLORS_DARK
-from cprt.records import Label, Prediction, write_bytes
+from cprt.records import Label, Prediction, png, write_bytes
 from cprt.taxonomy import LEVELS, Taxonomy
 
 if TYPE_CHECKING:
@@ -74,9 +73,7 @@ def draw(
             panel(axes, theme)
         if note:
             figure.supxlabel(fill(note, int(15 * size[0] * columns)), fontsize=9, color=theme.muted)
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format="png", dpi=140, metadata={"Software": None})
-    return buffer.getvalue()
+        return png(figure, 140)
 
 
 def _short(name: str) -> str:

@@ -64,5 +64,7 @@ def quality(judge: Judge, label: Label, taxonomy: Taxonomy) -> Any:
 
 
 def _summary(reply: Reply) -> Summary | None:
-    distribution = reply.distribution if reply.logprobs is None else from_top_logprobs(reply.logprobs)
+    distribution = reply.distribution  # of a local model, over all scores
+    if distribution is None and reply.logprobs is not None:
+        distribution = from_top_logprobs(reply.logprobs)
     return None if distribution is None else summarise(distribution)

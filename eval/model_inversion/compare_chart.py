@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from cprt.records import png
 
 _STANDARD = "#555555"
 _JUDGES = ("#4393c3", "#e08214", "#1b7837", "#a50026", "#8073ac", "#35978f")  # told apart by colour-blind readers too
@@ -49,9 +50,7 @@ def accuracy_chart(rows: Sequence[Mapping[str, Any]]) -> bytes:
     panel.set_xlabel("attack accuracy (line: 95% interval)")
     panel.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside upper center", ncols=min(bars, 3), frameon=False, fontsize=9)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=130)
-    return buffer.getvalue()
+    return png(figure)
 
 
 def _plain(name: str) -> str:

@@ -8,12 +8,10 @@ that are part of the page, and nothing else.
 from __future__ import annotations
 
 import base64
-import hashlib
 import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from tqdm import tqdm
 
 from cprt.errors import InputError
 from cprt.images import load_image
+from eval.markup import digest, script_json, text
 from eval.model_inversion.metrics import figure, heads, percent
 
 _THUMBNAIL = 96  # pixels, the longer side
@@ -90,7 +89,7 @@ def page(
             for row in rows
         ],
     }  # fmt: skip
-    policy = f"default-src 'none'; img-src data:; style-src {_digest(_STYLE)}; script-src {_digest(_SCRIPT)}; "
+    policy = f"default-src 'none'; img-src data:; style-src {digest(_STYLE)}; script-src {digest(_SCRIPT)}; "
     policy += "base-uri 'none'; form-action 'none'"
     drawn = base64.b64encode(chart).decode()
     private = "<p class=private>This page holds private pictures.</p>" if keys else ""
@@ -113,25 +112,16 @@ undefined.</p>
 <label>class <select id=class></select></label> <span id=count></span></p>
 <table id=list><thead><tr></tr></thead><tbody></tbody></table>
 <p><button id=more type=button hidden>show more</button></p>
-<script type="application/json" id=data>{_json(data)}</script>
+<script type="application/json" id=data>{script_json(data)}</script>
 <script>{_SCRIPT}</script>
 </body></html>
 """
 
 
-def _digest(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def _json(data: Any) -> str:
-    """JSON in ASCII that cannot end the element it stands in."""
-    return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
-
-
 def _table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """Everything is escaped here."""
-    head = "".join(f"<th>{escape(name)}</th>" for name in names)
-    body = "".join("<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>\n" for row in rows)
+    head = "".join(f"<th>{text(name)}</th>" for name in names)
+    body = "".join("<tr>" + "".join(f"<td>{text(cell)}</td>" for cell in row) + "</tr>\n" for row in rows)
     return f"<div class=wide><table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table></div>"
 
 
@@ -152,7 +142,7 @@ def _rankings(rankings: Mapping[str, Mapping[str, Any]]) -> str:
         if found["setups"] < 2:
             continue
         tau = figure(found["tau"], found["ci"]["tau"])
-        parts.append(f"<p><b>{escape(judge)}</b>: Kendall's tau {tau} over {found['setups']} set-ups.</p>")
+        parts.append(f"<p><b>{text(judge)}</b>: Kendall's tau {tau} over {found['setups']} set-ups.</p>")
         cells = [
             [swap["higher_under_standard"], swap["higher_under_judge"],
              " / ".join(map(percent, swap["accuracy_standard"])), " / ".join(map(percent, swap["accuracy_judge"])),
@@ -203,7 +193,7 @@ def _by_setup(names: Sequence[str], cells: Sequence[Sequence[Any]]) -> str:
 
 
 def _folded(summary: str, content: str) -> str:
-    return f"<details><summary>{escape(summary)}</summary>{content}</details>"
+    return f"<details><summary>{text(summary)}</summary>{content}</details>"
 
 
 _STYLE = """

@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from cprt.records import png, write_bytes
+
 _YES, _NO = "#1b7837", "#a50026"
 _TITLES = {
     "true": "true:\nthe private person",
@@ -52,5 +54,4 @@ def draw(path: Path, rows: Sequence[Sequence[Shown]], kinds: Sequence[str]) -> N
                 axis.text(place, -0.03, f"{who} {'yes' if accepts else 'no'}", color=_YES if accepts else _NO,
                           transform=axis.transAxes, ha="center", va="top", fontsize=8)  # fmt: skip
         axes[0].text(-0.08, 0.5, _TITLES[kind], transform=axes[0].transAxes, ha="right", va="center", fontsize=9)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
+    write_bytes(path, png(figure))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 from PIL import Image
 
 from cprt.ask import Model
@@ -56,6 +57,36 @@ def test_answers_do_not_depend_on_the_batch(demo_base: Path, photos: list[Path],
     local = LocalModel(str(demo_base), dtype="float32")
     (generation,) = local.generate([(shared, [load_image(photos[1])])], 16)
     assert texts[0][1] == generation.text
+
+
+def test_logprobs_of_a_local_model_are_those_of_its_logits(demo_base: Path, photos: list[Path], tmp_path: Path):
+    """In a batch of unequal photos, with a shared prefix, against one plain forward pass over prompt and answer."""
+    row = {"name": "m", "model": str(demo_base), "max_new_tokens": 12, "dtype": "float32", "top_logprobs": 3}
+    model = Model(ModelSpec.read(row, "spec"))
+    messages = build("zero_shot").messages()
+    with AnswerStore(tmp_path / "answers.jsonl") as store:
+        model.ask({photo.name: Question(messages, (photo,)) for photo in photos}, store, "asking")
+        replies = [store[photo.name] for photo in photos]
+    plain = LocalModel(str(demo_base), dtype="float32", share_prefix=False)
+    tokenizer = plain.processor.tokenizer
+    for photo, reply in zip(photos, replies, strict=True):
+        end = reply["logprobs"][-1]["token"] if reply["complete"] else ""
+        written = reply["text"] + end
+        assert "".join(entry["token"] for entry in reply["logprobs"]) == written
+        inputs = plain._inputs([(messages, [load_image(photo)])])
+        answer = tokenizer(written, add_special_tokens=False, return_tensors="pt")["input_ids"]
+        assert answer.shape[1] == len(reply["logprobs"]) > 3
+        width = inputs["input_ids"].shape[1]
+        for name, filling in (("input_ids", answer), ("attention_mask", torch.ones_like(answer)),
+                              ("mm_token_type_ids", torch.zeros_like(answer))):  # fmt: skip
+            inputs[name] = torch.cat([inputs[name], filling], dim=1)
+        with torch.inference_mode():
+            expected = plain.model(**inputs).logits[0, width - 1 : -1].log_softmax(-1)
+        for place, entry in enumerate(reply["logprobs"]):
+            assert entry["logprob"] == pytest.approx(expected[place, answer[0, place]].item(), abs=1e-4)
+            best = expected[place].topk(3).values.tolist()
+            assert [option["logprob"] for option in entry["top_logprobs"]] == pytest.approx(best, abs=1e-4)
+            assert entry["top_logprobs"][0]["token"] == entry["token"]  # greedy
 
 
 def test_a_photo_that_cannot_be_read_is_an_error_beside_the_answers(

@@ -473,6 +473,7 @@ def test_nothing_secret_is_logged_or_kept(photo: Path, tmp_path: Path, monkeypat
         ),
         ({"name": "a", "model": "m", "base_url": "localhost:8000"}, "field 'base_url': must be http"),
         ({"name": "a", "model": "m", "api_key_env": "KEY"}, "field 'api_key_env': needs a base_url"),
+        ({"name": "a", "model": "m", "top_logprobs": 0}, "field 'top_logprobs': must be at least 1, not 0"),
         ({"name": "a", "model": "m", "temperature": 0.7}, "a local model decodes greedily"),
         ({"name": "a", "model": "m", "concurrency": 0}, "field 'concurrency': must be at least 1"),
         ({"name": "a", "model": "m", "concurrency": 2.5}, "field 'concurrency': 2.5 does not fit"),

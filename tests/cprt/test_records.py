@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -138,3 +139,15 @@ def test_a_failed_write_leaves_the_old_file_and_no_rest(tmp_path: Path):
 )  # fmt: skip
 def test_paths_stay_inside_their_folder(path: str, safe: bool):
     assert is_safe_path(path) is safe
+
+
+def test_what_a_killed_writer_left_goes_and_what_others_write_stays(tmp_path: Path):
+    file = tmp_path / "a[1].csv"
+    with subprocess.Popen(["true"]) as gone:
+        pass
+    orphan, other_file = tmp_path / f".a[1].csv.{gone.pid}.partial", tmp_path / f".b.csv.{gone.pid}.partial"
+    alive = tmp_path / f".a[1].csv.{os.getppid()}.partial"
+    for left in (orphan, other_file, alive):
+        left.write_text("half")
+    write_text(file, "whole")
+    assert sorted(tmp_path.iterdir()) == sorted([file, other_file, alive]) and file.read_text() == "whole"

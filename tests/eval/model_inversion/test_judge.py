@@ -27,10 +27,11 @@ from cprt.ask import answer_batch
 from cprt.errors import InputError
 from cprt.local import LocalModel
 from cprt.metrics import wilson_interval
-from cprt.questions import Question
+from cprt.questions import Question, Reply
+from cprt.store import read_answers
 from eval.model_inversion.judge import main, summarise
 from eval.model_inversion.prompts import SUBJECTS
-from eval.model_inversion.verdicts import LABELS, read_verdict
+from eval.model_inversion.verdicts import LABELS, read_verdict, yes_probability
 
 ANSWERS = ("Yes", "yes ", "No, they are not the same individual.", "no.", "I cannot answer yes or no.", "yes, and no",
            'Yes, "he" is,\nas far as I see')  # fmt: skip
@@ -445,6 +446,19 @@ def test_a_local_model_judges_in_batches_as_one_by_one(demo_base: Path, tmp_path
         ((_, reply),) = answer_batch(model, [("key", question)], 8)
         assert reply.text == text != ""
     assert len(said) == 6
+
+
+def test_a_local_model_says_how_sure_it_is(demo_base: Path, tmp_path: Path):
+    """With all alternatives listed nothing is missing but what is neither yes nor no."""
+    judge_with([here(demo_base) | {"top_logprobs": 10**6}], tmp_path, "panel")
+    sure = rows(tmp_path / "panel", "here", "probabilities.csv")
+    kept = [Reply.read(row) for row in read_answers(tmp_path / "panel" / "answers.jsonl").values()]
+    expected = [yes_probability(reply.logprobs) for reply in kept]
+    assert len(sure) == len(expected) == 6
+    assert sorted(float(row["yes_mass"]) for row in sure) == sorted(row["yes_mass"] for row in expected)
+    for row in sure:
+        assert float(row["yes_mass"]) > 0
+        assert sum(float(row[name]) for name in ("yes_mass", "no_mass", "missing_mass")) == pytest.approx(1)
 
 
 @pytest.mark.soak

@@ -221,7 +221,7 @@ def test_the_page_lists_every_false_positive_and_loads_nothing(both: tuple[Path,
         listed = sorted(tuple(row.values())[:4] for row in csv.DictReader(file))
     assert listed == expected
     assert data["pictures"] == [] and "onerror" not in page.replace(json.dumps(HOSTILE)[1:-1], "").replace(
-        json.dumps(HOSTILE)[1:-1].replace("<", "\\u003c"), ""
+        json.dumps(HOSTILE)[1:-1].replace("<", "\\u003c").replace(">", "\\u003e"), ""
     )
     assert page.count("<script") == 2 and page.count("</script>") == 2 and "http:" not in page and "https:" not in page
     policy = html.unescape(re.search(r'Content-Security-Policy" content="([^"]*)"', page)[1])
