@@ -40,5 +40,8 @@ lint: setup
 
 bench: setup  ## the measurements behind the numbers in the README
 	$(BIN)/python benchmarks/sft_step.py
-	$(BIN)/python benchmarks/client_speed.py
+	$(BIN)/python benchmarks/sft_parts.py
+	$(BIN)/python benchmarks/eval_speed.py
+	$(BIN)/python benchmarks/mi_calls.py
+	$(BIN)/python benchmarks/mi_panels.py
 	$(BIN)/python benchmarks/image_cache.py

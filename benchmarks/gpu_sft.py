@@ -119,6 +119,7 @@ def full_config(size: str) -> Any:
                                "num_attention_heads": heads, "num_key_value_heads": 8, "head_dim": 128,
                                **({} if size == "tiny" else {"vocab_size": VOCABULARY})})  # fmt: skip
     config.text_config.rope_parameters["mrope_section"] = [24, 20, 20]
+    config.tie_word_embeddings = config.text_config.tie_word_embeddings = size != "8B"
     config.vision_config.update({"hidden_size": vision_width, "intermediate_size": vision_inner, "depth": depth,
                                  "num_heads": 16, "out_hidden_size": width,
                                  "deepstack_visual_indexes": deepstack})  # fmt: skip

@@ -8,7 +8,7 @@ BASE = "assets/demo_base"  # its tokenizer, processor and vision encoder
 
 
 def random_qwen3_vl(width: int) -> Any:
-    """Four layers of hidden size ``width`` in float32; the same weights every time.
+    """Three layers of hidden size ``width`` in float32; the same weights every time.
 
     With few heads, attention takes the share of the work that it takes at the full width of the 2B model (5%).
     """
@@ -17,7 +17,7 @@ def random_qwen3_vl(width: int) -> Any:
 
     torch.manual_seed(0)
     config = AutoConfig.from_pretrained(BASE)
-    config.text_config.update({"hidden_size": width, "intermediate_size": 3 * width, "num_hidden_layers": 4,
+    config.text_config.update({"hidden_size": width, "intermediate_size": 3 * width, "num_hidden_layers": 3,
                                "num_attention_heads": width // 192, "num_key_value_heads": width // 384,
                                "head_dim": 64, "dtype": "float32"})  # fmt: skip
     config.text_config.rope_parameters["mrope_section"] = [12, 10, 10]

@@ -166,12 +166,8 @@ def _read_run(folder: str, name: str, taxonomy: Taxonomy, base_url: str | None) 
 
 
 def _spec(config: Mapping[str, Any], record: Mapping[str, Any], where: str, base_url: str | None) -> ModelSpec:
-    """How the run asked its model. Its record has the model under ``judge``, or its fields among the options."""
-    row = dict(config.get("judge") or {})
-    if not row:
-        fields = {field.name for field in dataclasses.fields(ModelSpec)}
-        row = {name: value for name, value in config.items() if name in fields and value is not None}
-        row["revision"] = config.get("model_revision")
+    """How the run asked its model."""
+    row = dict(config["judge"])
     row["name"] = "run"
     if record["decoding"].get("max_pixels") is None:  # as it stands, not ModelSpec's own cap
         row["max_pixels"] = None

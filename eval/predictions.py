@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cprt.answers import parse as parse_answer
+from cprt.advice import compose
 from cprt.decoding import Summary, from_top_logprobs, summarise
 from cprt.questions import Reply
 from cprt.records import PREDICTION_STATUSES, Label, Prediction
-from cprt.scoring import severity
-from cprt.taxonomy import LEVELS, Taxonomy
+from cprt.taxonomy import Taxonomy
 from eval.judges import Judge
-
-NOT_ASKED = {"error": "not asked: the run stopped before"}
+from eval.replies import read
 
 
 def predict(judge: Judge, label: Label, row: Mapping[str, Any] | None, taxonomy: Taxonomy) -> Prediction:
@@ -22,36 +20,28 @@ def predict(judge: Judge, label: Label, row: Mapping[str, Any] | None, taxonomy:
     ``expected_score`` and ``median_score`` of the distribution (with ``label_mass``, how much of the probability is on
     scores at all), ``composed_score`` by the exact function from the attributes that the text names.
     """
-    reply = Reply.read(row or NOT_ASKED)
-    common: dict[str, Any] = {"id": label.id, "model": judge.model, "prompt": judge.prompt.name}
-    if reply.text is None:
-        return Prediction(**common, status="error", error=reply.error)
-    common |= {"text": reply.text}
-    distribution = _summary(reply) if judge.expected else None
+    outcome = read(row, judge.spec.max_new_tokens, taxonomy)
+    distribution = _summary(Reply.read(row)) if judge.expected and row is not None else None
+    decoded: dict[str, Any] = {}
     if distribution is not None:
-        common |= {"expected_score": distribution.mean, "median_score": distribution.median,
+        decoded = {"expected_score": distribution.mean, "median_score": distribution.median,
                    "label_mass": distribution.mass}  # fmt: skip
-    if reply.refused:
-        return Prediction(**common, status="refused", error=f"the endpoint refused ({reply.finish})")
-    if not reply.complete:  # "0.71" may be the beginning of "0.719"
-        cut_off = f"cut off at {judge.spec.max_new_tokens} tokens"
-        return Prediction(**common, status="unparsed", error=cut_off)
-    answer = parse_answer(reply.text, taxonomy)
+    answer = outcome.answer
+    if answer.attributes is not None:
+        decoded["composed_score"] = compose(answer.attributes, taxonomy).score
     return Prediction(
-        **common,
-        status=answer.status,
+        id=label.id,
+        model=judge.model,
+        prompt=judge.prompt.name,
+        status=outcome.status,
+        text=outcome.text,
+        error=outcome.error,
         score=answer.score,
         level=answer.level,
         stated_level=answer.stated_level,
         attributes=None if answer.attributes is None else list(answer.attributes),
-        composed_score=None if answer.attributes is None else composed(answer.attributes, taxonomy),
+        **decoded,
     )
-
-
-def composed(attributes: tuple[str, ...], taxonomy: Taxonomy) -> float:
-    """The exact score of the attributes that a model says it sees (paper 3.3)."""
-    level_of = {attribute.key: attribute.level for attribute in taxonomy.attributes}
-    return severity([sum(level_of[key] == level for key in attributes) for level in LEVELS], taxonomy).score
 
 
 def quality(judge: Judge, label: Label, taxonomy: Taxonomy) -> Any:

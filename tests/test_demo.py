@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
+from loopback import transformers_serve
 from PIL import Image
+
+import eval.run
+from cprt.local import LocalModel
+from cprt.records import read_predictions
 
 FIGURES = {"n", "coverage", "pearson", "spearman", "mae", "bias", "level_accuracy", "inter_level_accuracy",
            "intra_level_accuracy", "status_counts"}  # fmt: skip
@@ -63,6 +70,36 @@ def test_nothing_of_the_machine_is_recorded(outputs: Path):
         text = record.read_text()
         assert os.uname().nodename not in text and str(Path.home()) not in text, record
     assert not list(outputs.rglob("*.bin"))
+
+
+def test_the_adapter_gives_the_same_scores_through_transformers_merged_and_served(
+    outputs: Path, demo_base: Path, tmp_path: Path
+):
+    adapter, merged = outputs / "adapter", tmp_path / "merged"
+    shutil.copytree(demo_base, merged)
+    LocalModel(str(demo_base), str(adapter), dtype="float32").model.merge_and_unload().save_pretrained(merged)
+    common = {"max_new_tokens": 96, "max_pixels": 9216}
+    local = {**common, "dtype": "float32"}
+    with transformers_serve([merged], tmp_path) as urls:
+        models = [{"name": "adapter", "model": str(demo_base), "adapter": str(adapter), **local},
+                  {"name": "merged", "model": str(merged), **local},
+                  {"name": "served", "model": str(merged), "base_url": urls[merged], "image_format": "png",
+                   "concurrency": 2, **common}]  # fmt: skip
+        options = {"models": models, "labels": str(outputs / "test.jsonl"), "images": str(outputs / "data"),
+                   "out": str(tmp_path / "out"), "target": "attributes", "decoding": "expected",
+                   "limit": 16}  # fmt: skip
+        (tmp_path / "eval.yaml").write_text(yaml.safe_dump(options))
+        eval.run.main(["--config", str(tmp_path / "eval.yaml")])
+    found = {name: read_predictions(tmp_path / "out" / name / "predictions.jsonl") for name in
+             ("adapter", "merged", "served")}  # fmt: skip
+    scores, texts = ({name: [getattr(row, column) for row in rows] for name, rows in found.items()}
+                     for column in ("score", "text"))  # fmt: skip
+    assert scores["adapter"] == scores["merged"] == scores["served"]
+    assert texts["adapter"] == texts["merged"] == texts["served"]
+    assert None not in scores["served"] and len(set(scores["served"])) > 8
+    for column in ("expected_score", "label_mass"):  # `transformers serve` gives no probabilities
+        one, other = ([getattr(row, column) for row in found[name]] for name in ("adapter", "merged"))
+        assert one == pytest.approx(other, rel=1e-3) and None not in one
 
 
 def test_a_second_demo_reuses_what_is_kept(outputs: Path):

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 import yaml
-from loopback import REFUSAL, Misbehaving, first_try_fails, identity, transformers_serve
+from loopback import REFUSAL, Misbehaving, first_try_fails, identity
 from safetensors.torch import load_file, save_file
 
 from cprt.decoding import summarise
@@ -585,28 +585,3 @@ def test_an_endpoints_alternatives_give_the_expectation_and_one_without_is_asked
     records = [json.loads((tmp_path / "out" / name / "run.json").read_text()) for name in ("with", "without")]
     assert records[0]["decoding"]["expected"] == "top_logprobs 20" and records[0]["answers_made"] == []
     assert records[1]["answers_made"] == [{"without": ["logprobs"], "count": 3}]
-
-
-# --- The same adapter in three places ------------------------------------------------------------------------------
-
-
-def test_an_adapter_says_the_same_through_transformers_merged_and_served(demo, demo_base, adapter, tmp_path):
-    merged = tmp_path / "merged"
-    shutil.copytree(demo_base, merged)
-    LocalModel(str(demo_base), str(adapter), dtype="float32").model.merge_and_unload().save_pretrained(merged)
-    common = {"max_new_tokens": 24, "max_pixels": 9216}
-    local = {**common, "dtype": "float32"}
-    with transformers_serve([merged], tmp_path) as urls:
-        models = [{"name": "adapter", "model": str(demo_base), "adapter": str(adapter), **local},
-                  {"name": "merged", "model": str(merged), **local},
-                  {"name": "served", "model": str(merged), "base_url": urls[merged], "image_format": "png",
-                   "concurrency": 2, **common}]  # fmt: skip
-        main(with_models(demo, tmp_path, models, prompt=["zero_shot"], limit=6, decoding="expected"))
-    found = {name: rows(tmp_path / "out" / name) for name in ("adapter", "merged", "served")}
-    words = {name: [row["text"] for row in table] for name, table in found.items()}
-    assert words["adapter"] == words["merged"] == words["served"] and len(set(words["adapter"])) > 1
-    for column in ("expected_score", "label_mass"):  # `transformers serve` gives no probabilities
-        of_adapter, of_merged = ([row[column] for row in found[name]] for name in ("adapter", "merged"))
-        assert of_adapter == pytest.approx(of_merged, rel=1e-3) and len(set(of_adapter)) == 6
-    scores = [[row["score"] for row in table] for table in found.values()]
-    assert scores[0] == scores[1] == scores[2]
