@@ -88,7 +88,7 @@ def write_eval(folder: Path, prompt: Any, scores: dict[str, float | None], **con
     write_jsonl(folder / "predictions.jsonl", [
         Prediction(id, "judge", prompt.name, "ok" if score is not None else "refused", score=score)
         for id, score in scores.items()])  # fmt: skip
-    record = {"config": {"model": "judge", "model_revision": None, "prompt": prompt.name, **config},
+    record = {"config": {"prompt": [prompt.name], "judge": {"name": "judge", "model": "judge", **config}},
               "prompt": prompt.identity(), "model": "judge@main", "adapter": None,
               "decoding": {"max_pixels": None}}  # fmt: skip
     (folder / "run.json").write_text(json.dumps(record))
@@ -309,10 +309,8 @@ def test_runs_that_cannot_be_repeated_as_they_were_are_refused(options, tmp_path
     assert "field 'base_url': asked an endpoint: name it with --base_url" in complaint()
 
 
-def test_a_run_that_names_its_judge_is_asked_as_that_judge(tmp_path):
-    """Where a run had several models, its record holds the one of this folder under ``judge``."""
-    judge = {"name": "hosted", "model": "judge", "revision": "v2", "base_url": "endpoint", "max_new_tokens": 33}
-    run = write_eval(tmp_path / "run", ZERO, {"31": 0.8}, model=None, judge=judge)
+def test_a_run_is_asked_as_its_judge_was(tmp_path):
+    run = write_eval(tmp_path / "run", ZERO, {"31": 0.8}, revision="v2", base_url="endpoint", max_new_tokens=33)
     change(tmp_path / "run" / "run.json", model="judge@v2")
     (one,) = read_runs([run], Taxonomy.default(), "http://127.0.0.1:9/v1")
     assert (one.name, one.spec.model, one.spec.revision, one.spec.max_new_tokens) == ("run", "judge", "v2", 33)
