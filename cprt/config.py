@@ -69,6 +69,8 @@ def parse(
     except (ValueError, TypeError, ImportError) as error:  # a __post_init__ that refuses, or lacks a package
         where = f"{config}: " if config else ""
         raise InputError(where + " ".join(str(error).split())) from error
+    for row in parsed:
+        _check_output(row)
     if unknown:
         near = difflib.get_close_matches(unknown[0].lstrip("-"), _options(kinds), n=1)
         raise InputError(f"unknown argument {unknown[0]}" + (f" (did you mean --{near[0]}?)" if near else ""))
@@ -88,7 +90,8 @@ def run(main: Callable[[], None], name: str) -> NoReturn:
         sys.exit(0)
     except OSError as error:
         if error.errno not in (errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.EROFS,
-                               errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP):  # fmt: skip
+                               errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP,
+                               errno.EFBIG, errno.EIO):  # fmt: skip
             raise
         _exit(f"{name}: error: {error.filename or 'output'}: {error.strerror}", 2)
     sys.exit(0)
@@ -97,6 +100,17 @@ def run(main: Callable[[], None], name: str) -> NoReturn:
 def _exit(line: str, status: int) -> NoReturn:
     print(line, file=sys.stderr)
     sys.exit(status)
+
+
+def _check_output(options: Any) -> None:
+    """Raises InputError where the file ``out`` is one of the files that other options name: it would be lost."""
+    out = getattr(options, "out", None)
+    if not isinstance(out, str) or not os.path.isfile(out):
+        return
+    for name, value in vars(options).items():
+        for path in value if isinstance(value, list) else [value]:
+            if name != "out" and isinstance(path, str) and os.path.isfile(path) and os.path.samefile(path, out):
+                raise InputError(f"out: {out} is what {name} is read from; choose another file")
 
 
 def _take_config(argv: list[str]) -> tuple[str | None, list[str]]:

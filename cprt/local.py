@@ -63,11 +63,12 @@ def load_model(model: str, revision: str | None = None, **kwargs: Any) -> Any:
 
     Only safetensors are read, and no code that a checkpoint brings along is run.
     """
+    from safetensors import SafetensorError
     from transformers import AutoModelForImageTextToText
 
     try:
         return AutoModelForImageTextToText.from_pretrained(model, revision=revision, use_safetensors=True, **kwargs)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         raise _unusable(model, error) from error
 
 
@@ -359,9 +360,12 @@ def check_adapter(adapter: str) -> None:
 
 def _add_adapter(model: Any, adapter: str) -> Any:
     from peft import PeftModel
+    from safetensors import SafetensorError
 
     try:
         return PeftModel.from_pretrained(model, adapter)
+    except SafetensorError as error:
+        raise InputError(f"{adapter}/adapter_model.safetensors: is cut off or damaged ({error})") from error
     except (ValueError, RuntimeError, OSError) as error:
         raise InputError(f"{adapter}: does not fit the model ({_first_line(error)})") from error
 

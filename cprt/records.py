@@ -321,7 +321,9 @@ def _runs(process: int) -> bool:
 
 def is_number(value: Any) -> bool:
     """A finite JSON number; true and false are none."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return abs(value) < 2**1023  # as far as a float goes
+    return isinstance(value, float) and math.isfinite(value)
 
 
 def is_safe_path(path: str) -> bool:

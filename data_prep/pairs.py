@@ -220,7 +220,10 @@ def _report(
         print(f"{Path(args.out) / name}.jsonl: {len(part)} pairs ({levels})")
     train = Counter(label.level for label in parts["train"])
     if len(parts["train"]) < args.size:
-        print(f"  --size {args.size} is more than there is: all {len(parts['train'])} train, no hold-out is left")
+        print(
+            f"  --size {args.size} is more than there is: all {len(parts['train'])} train, no hold-out is left "
+            "(training watches one: take a smaller --size, or train with --eval_strategy no)"
+        )
     elif max(train.values()) - min(train[level] for level in LEVELS) > 1:
         print("  a level had fewer rows than its share: it gave all it has, the others filled up")
     if dropped:

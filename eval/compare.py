@@ -170,9 +170,8 @@ def _checked(
         return InputError.at(folder / "metrics.json", message, field=name)
 
     if metrics.get("n") != len(labels):
-        raise fail(
-            "n", f"{metrics.get('n')!r} is not the number of labels, {len(labels)}: runs must be over all of them"
-        )
+        count = f"{metrics.get('n')!r} is not the number of labels, {len(labels)}"
+        raise fail("n", f"{count}: runs must be over all of them (cprt eval without --limit goes on where it stopped)")
     again = measure(labels, predictions, taxonomy, str(folder / "predictions.jsonl"), resamples=0)
     for name in (*HEADS, "confusion", "status_counts"):
         if not _same(metrics.get(name), again[name]):
@@ -328,6 +327,7 @@ def terminal(comparison: Mapping[str, Any]) -> str:
                 cells = [_difference(pair["figures"][figure]) for figure in FIGURES]
                 lines.append(_line(pair["run"], [*cells, f"{pair['n']:,}"]))
     if comparison["differences"]:
+        lines.append("differences are over the photos that both runs scored, the figures above over all of each")
         lines.append(f"* beyond noise: paired bootstrap, {method['resamples']:,} resamples, p < {method['alpha']} "
                      f"after Holm's correction for {method['tests']} differences")  # fmt: skip
     return "\n".join(lines)

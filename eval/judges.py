@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -53,12 +54,15 @@ def from_options(
     model: str,
     adapters: Sequence[str],
     prompts: Sequence[str],
-    target: str,
+    target: str | None,
     decoding: str,
     taxonomy: Taxonomy,
     **options: Any,
 ) -> list[Judge]:
-    """Judges for one model, with each adapter or none, and every prompt. ``options`` are fields of ModelSpec."""
+    """Judges for one model, with each adapter or none, and every prompt. ``options`` are fields of ModelSpec.
+
+    Without ``target`` an adapter is asked as it was trained, anything else for the score.
+    """
     names = _names([adapter.rstrip("/") for adapter in adapters] or [model.rstrip("/")])
     stacked: Sequence[str | None] = adapters or [None]
     rows = [{"name": name, "model": model, "adapter": adapter, **options}
@@ -70,7 +74,7 @@ def from_options(
 def from_rows(
     rows: Sequence[Mapping[str, Any]],
     prompts: Sequence[str],
-    target: str,
+    target: str | None,
     decoding: str,
     only: Sequence[str],
     taxonomy: Taxonomy,
@@ -82,7 +86,7 @@ def from_rows(
         own_prompts, own_target = row.get("prompts", prompts), row.get("target", target)
         if not isinstance(own_prompts, list) or not own_prompts or not set(map(str, own_prompts)) <= set(PROMPTS):
             raise InputError.at(where, f"must be a list of {', '.join(PROMPTS)}", field="prompts")
-        if own_target not in TARGETS:
+        if own_target is not None and own_target not in TARGETS:
             raise InputError.at(where, f"{own_target!r} is not one of {', '.join(TARGETS)}", field="target")
         fields = {field: value for field, value in row.items() if field not in ("prompts", "target")}
         asked.append((ModelSpec.read(fields, where), own_prompts, own_target))
@@ -96,19 +100,24 @@ def from_rows(
     return _judges([row for row in asked if not only or row[0].name in only], decoding, taxonomy)
 
 
-def _judges(asked: Sequence[tuple[ModelSpec, Sequence[str], str]], decoding: str, taxonomy: Taxonomy) -> list[Judge]:
+def _judges(
+    asked: Sequence[tuple[ModelSpec, Sequence[str], str | None]], decoding: str, taxonomy: Taxonomy
+) -> list[Judge]:
     expected, several = decoding == "expected", any(len(prompts) > 1 for _, prompts, _ in asked)
     judges = []
     for spec, prompts, target in asked:
+        trained = None
         if spec.adapter is not None:
             check_adapter(spec.adapter)
+            trained = trained_prompt(spec.adapter, taxonomy)
         if expected and spec.base_url is not None and spec.top_logprobs is None:
             spec = replace(spec, top_logprobs=TOP_LOGPROBS)
         for name in dict.fromkeys(prompts):
-            prompt = build(name, target, taxonomy)
+            as_trained = trained.target if trained is not None and trained.name == name else "score"
+            prompt = build(name, target or as_trained, taxonomy)
             judges.append(Judge(f"{spec.name}-{name}" if several else spec.name, spec, prompt, expected))
-            if spec.adapter is not None:
-                _warn_other_prompt(spec.adapter, prompt)
+            if spec.adapter is not None and trained is not None and prompt.digest != trained.digest:
+                print(f"note: {asked_otherwise(spec.adapter, trained)}")
     return judges
 
 
@@ -129,9 +138,22 @@ def photo_of(label: Label, file: str) -> str:
     return label.image
 
 
-def _warn_other_prompt(adapter: str, prompt: Prompt) -> None:
+def trained_prompt(adapter: str, taxonomy: Taxonomy) -> Prompt | None:
+    """The prompt whose digest the adapter's run record holds; None where there is none that we know."""
     record = Path(adapter) / "run.json"
-    if record.is_file():
-        trained = read_json(record).get("prompt_sha256", prompt.digest)
-        if trained != prompt.digest:
-            print(f"note: {adapter} was trained with another prompt than the one asked here")
+    if not record.is_file():
+        return None
+    content = read_json(record)
+    digest = content.get("prompt_sha256") if isinstance(content, dict) else None
+    prompts = [build(name, "score", taxonomy) for name in PROMPTS] + [build("taxonomy", "attributes", taxonomy)]
+    known = next((prompt for prompt in prompts if prompt.digest == digest), None)
+    if known is None:
+        print(f"note: {record}: was trained with a prompt or taxonomy that is not known here; its answers may be worse",
+              file=sys.stderr)  # fmt: skip
+    return known
+
+
+def asked_otherwise(adapter: str, trained: Prompt) -> str:
+    """What to say where an adapter is not asked what it was trained on."""
+    return (f"{adapter} was trained with --prompt {trained.name} --target {trained.target}: asked otherwise, its "
+            "answers may be worse")  # fmt: skip

@@ -60,6 +60,8 @@ class MetricsArguments:
             raise ValueError("calibrate and calibrate_labels go together")
         if self.resamples < 0:
             raise ValueError(f"resamples must not be negative, not {self.resamples}")
+        if self.seed < 0:
+            raise ValueError(f"seed must not be negative, not {self.seed}")
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -62,7 +62,13 @@ class EvalArguments:
         default_factory=lambda: ["taxonomy"],
         metadata={"help": "what the model is asked: one prompt or several", "choices": list(PROMPTS)},
     )
-    target: str = field(default="score", metadata={"help": "what it is to answer", "choices": list(TARGETS)})
+    target: str | None = field(
+        default=None,
+        metadata={
+            "help": "what it is to answer; null: as the adapter was trained, else score",
+            "choices": list(TARGETS),
+        },
+    )
     decoding: str = field(
         default="greedy",
         metadata={"help": "expected: also mean and median over the probabilities of all scores", "choices": DECODINGS},

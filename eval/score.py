@@ -37,10 +37,11 @@ from cprt.pace import Stopped
 from cprt.prompts import PROMPTS, TARGETS, Prompt, build
 from cprt.provenance import write_run
 from cprt.questions import ModelSpec, Question
-from cprt.records import PREDICTION_STATUSES, read_json, read_labels, read_predictions, write_jsonl, write_text
+from cprt.records import PREDICTION_STATUSES, read_labels, read_predictions, write_jsonl, write_text
 from cprt.regulations import regulations_of
 from cprt.store import AnswerStore
 from cprt.taxonomy import Taxonomy
+from eval.judges import asked_otherwise, trained_prompt
 from eval.photos import Found, Photo, as_text, find_photos, printable, reason
 from eval.replies import read
 from eval.score_page import page
@@ -99,6 +100,8 @@ class ScoreArguments:
             raise ValueError("name photos, or folders of photos (see --help)")
         if self.out is not None and Path(self.out).suffix not in (".jsonl", ".html"):
             raise ValueError(f"out: {self.out!r} is neither NAME.jsonl nor NAME.html")
+        if (self.out or "").endswith(".answers.jsonl"):
+            raise ValueError(f"out: {self.out!r} is what kept answers are called; choose another name")
         if self.thumbnails and not (self.out or "").endswith(".html"):
             raise ValueError("thumbnails need --out NAME.html")
         if (self.threshold_from is None) != (self.threshold_labels is None):
@@ -143,7 +146,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def settle(args: ScoreArguments, taxonomy: Taxonomy) -> tuple[Prompt, ModelSpec]:
     """What is asked, and of which model: as the adapter was trained, unless the options say otherwise."""
-    trained = _trained_prompt(args.adapter, taxonomy)
+    trained = None if args.adapter is None else trained_prompt(args.adapter, taxonomy)
     # A target that is asked for decides the prompt too: the adapter's may not name the attributes.
     follow = trained if trained is not None and args.target in (None, trained.target) else None
     name = args.prompt or (follow.name if follow else "taxonomy")
@@ -151,8 +154,7 @@ def settle(args: ScoreArguments, taxonomy: Taxonomy) -> tuple[Prompt, ModelSpec]
     target = target or ("attributes" if name == "taxonomy" else "score")
     prompt = build(name, target, taxonomy)
     if trained is not None and prompt.digest != trained.digest:
-        note(f"{args.adapter} was trained with --prompt {trained.name} --target {trained.target}: asked otherwise, its "
-             "answers may be worse")  # fmt: skip
+        note(asked_otherwise(str(args.adapter), trained))
     if target == "score":
         why = f", as {args.adapter} was trained" if trained is not None and args.target is None else ""
         note(f"--target score{why}: scores alone, without attributes and advice")
@@ -161,20 +163,6 @@ def settle(args: ScoreArguments, taxonomy: Taxonomy) -> tuple[Prompt, ModelSpec]
            "batch_size": args.batch_size, "concurrency": args.concurrency, "dtype": args.dtype,
            "max_pixels": args.max_pixels or (None if args.adapter else MAX_PIXELS)}  # fmt: skip
     return prompt, ModelSpec.read(row, "options")
-
-
-def _trained_prompt(adapter: str | None, taxonomy: Taxonomy) -> Prompt | None:
-    """The prompt whose digest the adapter's run record holds; None where there is none that we know."""
-    record = Path(adapter or "") / "run.json"
-    if adapter is None or not record.is_file():
-        return None
-    content = read_json(record)
-    digest = content.get("prompt_sha256") if isinstance(content, dict) else None
-    prompts = [build(name, "score", taxonomy) for name in PROMPTS] + [build("taxonomy", "attributes", taxonomy)]
-    known = next((prompt for prompt in prompts if prompt.digest == digest), None)
-    if known is None:
-        note(f"{record}: was trained with a prompt or taxonomy that is not known here; its answers may be worse")
-    return known
 
 
 def choose_threshold(args: ScoreArguments, taxonomy: Taxonomy) -> Threshold | None:

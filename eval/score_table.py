@@ -58,7 +58,11 @@ def show_table(rows: Sequence[dict[str, Any]], taxonomy: Taxonomy, flagging: boo
 def _details(row: dict[str, Any], taxonomy: Taxonomy) -> list[str]:
     advice = row["advice"]
     if advice is None:
-        return []
+        return (
+            ["attributes: its list cannot be read (a doubled or unknown name)"]
+            if "attributes" in (row["text"] or "")
+            else []
+        )
     if not row["attributes"]:
         return ["no attribute named"]
     parts = [f"{one['key']} {format_score(one['score_without'], taxonomy)}" for one in row["attributes"]]

@@ -6,6 +6,7 @@ whenever the run was killed. Its ``run.json`` holds the digest of every file and
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
@@ -19,6 +20,21 @@ from cprt.records import read_json, write_json
 
 UNFINISHED = ".unfinished"  # folder in output_dir where a checkpoint is written
 _PICKLE = "training_args.bin"  # can hold a token, and resuming ignores it
+
+
+def claim(output: Path) -> int:
+    """Keep other runs out of the output folder for as long as this process lives; returns the lock's descriptor.
+
+    Raises InputError when another run writes there.
+    """
+    output.mkdir(parents=True, exist_ok=True)
+    folder = os.open(output, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(folder)
+        raise InputError.at(output, "another run is writing here; wait for it or choose another output_dir") from error
+    return folder
 
 
 def seal(written: Path, record: Mapping[str, Any]) -> None:

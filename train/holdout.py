@@ -50,6 +50,10 @@ class HoldOut:
             data, args: DataArguments and TRL's SFTConfig.
         """
         file = Path(data.pairs) / "holdout.jsonl"
+        if file.is_file() and not file.stat().st_size:
+            raise InputError.at(
+                file, "is empty: make pairs anew with a smaller --size, or train with --eval_strategy no"
+            )
         pairs = read_pairs(file)
         for pair in pairs:
             if pair.score is None or pair.level is None:

@@ -79,6 +79,13 @@ def settle(data: DataArguments, model: Any, args: Any) -> None:
         )
     if args.push_to_hub:
         raise InputError("push_to_hub would upload training_args.bin, a pickle that can hold a token; it must be false")
+    if args.max_steps != -1 and args.max_steps < 1:  # -1, the default, stands for epochs
+        raise InputError(f"max_steps must be at least 1, not {args.max_steps}")
+    for name in ("save_steps", "eval_steps", "learning_rate"):
+        if (value := getattr(args, name)) is not None and value <= 0:
+            raise InputError(f"{name} must be more than 0, not {value}")
+    if model.lora_alpha <= 0:
+        raise InputError(f"lora_alpha must be more than 0, not {model.lora_alpha}: the adapter would do nothing")
     if args.per_device_train_batch_size < 1:
         raise InputError(f"per_device_train_batch_size must be at least 1, not {args.per_device_train_batch_size}")
     world = int(os.environ.get("WORLD_SIZE", "1"))

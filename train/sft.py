@@ -16,12 +16,12 @@ from trl import ModelConfig, SFTConfig
 
 from cprt.config import parse, run
 from cprt.errors import InputError
-from cprt.images import image_root
+from cprt.images import check_images, image_root
 from cprt.local import identity, load_model, load_processor, revision_of
 from cprt.provenance import run_record
 from cprt.records import read_pairs, write_json
 from train.adapter import check_quantized, lora_config, quantization
-from train.checkpoints import check_resume
+from train.checkpoints import check_resume, claim
 from train.checks import StopOnBadLoss, adapter_tensors, check_effect, check_saved, preview_labels, trainable_table
 from train.holdout import HoldOut, check_learnt
 from train.options import DataArguments, check_launch, clear_output, settle
@@ -36,6 +36,8 @@ def main() -> None:
     settle(data, model_args, args)
     base, revision = model_args.model_name_or_path, model_args.model_revision
     train_file, root, output = Path(data.pairs) / "train.jsonl", image_root(data.images), Path(args.output_dir)
+    if args.process_index == 0:
+        claim(output)
     pairs = read_pairs(train_file)
     holdout = HoldOut.read(data, args, root) if args.eval_strategy != "no" else None
     processor = load_processor(base, revision, data.max_pixels)
@@ -85,6 +87,7 @@ def main() -> None:
         print(f"{len(pairs)} pairs, {data.global_batch_size} a step ({args.gradient_accumulation_steps} x "
               f"{args.per_device_train_batch_size} on each of {args.world_size} processes)")  # fmt: skip
         print("shared prefix:", f"no, {trainer.plain_reason}" if trainer.plain_reason else "yes")
+        check_images(root, [image for pair in pairs for image in pair.images], decode=True)
         if args.resume_from_checkpoint is None:
             clear_output(output)
         if data.wandb:

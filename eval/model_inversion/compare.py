@@ -122,7 +122,14 @@ def main(argv: Sequence[str] | None = None) -> None:
 def compare(done: Sequence[tuple[Run, Evaluation]], options: Mapping[str, Any]) -> dict[str, Any]:
     """Everything in ``compare.json`` from what was measured. ``options``: refused_as_no, resamples, seed."""
     rows = [
-        {"setup": run.setup, "judge": run.judge, **{key: run.settings.get(key) for key in SETTINGS}, **found.figures}
+        {
+            "setup": run.setup,
+            "judge": run.judge,
+            "references": run.settings.get("n"),
+            "order": run.settings.get("order"),
+            "layout": run.settings.get("layout"),
+            **found.figures,
+        }
         for run, found in done
     ]
     judges = list(dict.fromkeys(run.judge for run, _ in done))
@@ -211,13 +218,14 @@ def false_positives(done: Sequence[tuple[Run, Evaluation]], refused_as_no: bool)
 
 def table(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[Any]]]:
     """Column names and cells of compare.csv: figures as fractions, each with its interval; empty where undefined."""
-    columns = ["setup", "judge", *SETTINGS, *COUNTS]
+    said = ["setup", "judge", "references", "order", "layout", *COUNTS]
+    columns = list(said)
     columns += [f"{name}{end}" for name in FIGURES for end in ("", "_low", "_high")]
     cells = []
     for row in rows:
         intervals = [row["ci"][name] or (None, None) for name in FIGURES]
         figures = [cell for name, ci in zip(FIGURES, intervals, strict=True) for cell in (row[name], *ci)]
-        cells.append([*(row[name] for name in ("setup", "judge", *SETTINGS, *COUNTS)), *figures])
+        cells.append([*(row[name] for name in said), *figures])
     return columns, cells
 
 

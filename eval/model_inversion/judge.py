@@ -305,6 +305,8 @@ def _print(judge: str, setup: Setup, summary: Mapping[str, Any]) -> None:
           + ", ".join(f"{count} {label}" for label, count in summary["counts"].items())
           + f"); controls: hit rate {_rate(controls['positive'], 'hit_rate')} of {controls['positive']['n']}, "
           f"false alarms {_rate(controls['negative'], 'false_alarm_rate')} of {controls['negative']['n']}")  # fmt: skip
+    if not summary["answered"]:
+        print("  note: no reply says yes or no, so its rates say nothing about the reconstructions")
     problems = summary["problems"]
     if problems:
         print(f"  {len(problems)} with a problem (see summary.json), the first: {problems[0]['reason']}")

@@ -124,6 +124,8 @@ def _entries(folder: Path) -> list[Path]:
     entries = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     for path in entries:
         _check_name(path.name, folder)
+        if path.is_symlink() and path.is_dir():  # it may lead anywhere, and images go to judges
+            raise InputError.at(path, "is a link to a folder; links are not followed")
     return entries
 
 
