@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -105,3 +106,12 @@ def test_no_such_model_is_bad_input(tmp_path: Path):
     model = Model(ModelSpec.read({"name": "m", "model": "no/such/model"}, "spec"))
     with AnswerStore(tmp_path / "answers.jsonl") as store, pytest.raises(InputError, match="no such model folder"):
         model.ask({"a": Question(user("b"))}, store, "asking")
+
+
+def test_a_cut_adapter_is_bad_input(demo_base: Path, tmp_path: Path):
+    (tmp_path / "adapter_config.json").write_text(
+        json.dumps({"peft_type": "LORA", "r": 4, "target_modules": ["q_proj"]})
+    )
+    (tmp_path / "adapter_model.safetensors").write_bytes((999).to_bytes(8, "little") + b"{")
+    with pytest.raises(InputError, match="adapter_model.safetensors: is cut off or damaged"):
+        LocalModel(str(demo_base), str(tmp_path))

@@ -13,6 +13,7 @@ from cprt.errors import InputError
 from cprt.records import (
     Label,
     Prediction,
+    is_number,
     is_safe_path,
     read_jsonl,
     read_labels,
@@ -151,3 +152,8 @@ def test_what_a_killed_writer_left_goes_and_what_others_write_stays(tmp_path: Pa
         left.write_text("half")
     write_text(file, "whole")
     assert sorted(tmp_path.iterdir()) == sorted([file, other_file, alive]) and file.read_text() == "whole"
+
+
+def test_numbers_beyond_a_float_are_none():
+    assert is_number(10**300) and is_number(-0.5) and not is_number(10**400) and not is_number(-(10**400))
+    assert not is_number(True) and not is_number(float("inf")) and not is_number("1")

@@ -43,6 +43,18 @@ def test_figures_against_scipy_and_by_hand(tmp_path: Path):
     assert metrics["status_counts"] == {"ok": 4, "unparsed": 0, "refused": 0, "error": 0, "missing": 1}
 
 
+def test_an_input_is_never_the_output(tmp_path: Path):
+    measure(tmp_path, [{"id": "a", "status": "ok", "score": 0.5}])
+    labels, before = tmp_path / "labels.jsonl", (tmp_path / "labels.jsonl").read_bytes()
+    (tmp_path / "link.json").symlink_to(labels)
+    for out in (labels, tmp_path / "link.json"):
+        with pytest.raises(InputError, match="is what labels is read from; choose another file"):
+            main(["--predictions", str(tmp_path / "predictions.jsonl"), "--labels", str(labels), "--out", str(out)])
+    with pytest.raises(InputError, match="seed must not be negative, not -1"):
+        main(["--predictions", "p", "--labels", "l", "--out", "o", "--seed", "-1"])
+    assert labels.read_bytes() == before
+
+
 def test_no_score_at_all_leaves_every_figure_undefined(tmp_path: Path, capsys):
     metrics = measure(tmp_path, [{"id": id, "status": "refused", "text": "No."} for id, _, _ in TRUTH])
     assert metrics["coverage"] == 0

@@ -29,7 +29,9 @@ from cprt.local import LocalModel
 from cprt.prompts import build
 from cprt.records import read_labels, read_predictions
 from cprt.scoring import severity
+from cprt.taxonomy import Taxonomy
 from eval import metrics as metrics_command
+from eval.judges import from_options
 from eval.run import main
 
 REPORT = ("report.html", "scores.png", "confusion.png", "calibration.png")  # one for all judges of a run
@@ -585,3 +587,19 @@ def test_an_endpoints_alternatives_give_the_expectation_and_one_without_is_asked
     records = [json.loads((tmp_path / "out" / name / "run.json").read_text()) for name in ("with", "without")]
     assert records[0]["decoding"]["expected"] == "top_logprobs 20" and records[0]["answers_made"] == []
     assert records[1]["answers_made"] == [{"without": ["logprobs"], "count": 3}]
+
+
+def test_an_adapter_is_asked_as_it_was_trained_unless_told(adapter, tmp_path, capsys):
+    folder = tmp_path / "adapter"
+    shutil.copytree(adapter, folder)
+    trained = build("taxonomy", "attributes")
+    (folder / "run.json").write_text(json.dumps({"prompt_sha256": trained.digest}))
+    taxonomy = Taxonomy.default()
+
+    def asked(adapters: list[str], target: str | None, prompt: str = "taxonomy") -> Any:
+        return from_options("m", adapters, [prompt], target, "greedy", taxonomy)[0].prompt
+
+    assert asked([str(folder)], None) == trained
+    assert asked([], None) == asked([str(folder)], "score") == build("taxonomy", "score")
+    assert "was trained with --prompt taxonomy --target attributes: asked otherwise" in capsys.readouterr().out
+    assert asked([str(folder)], None, "zero_shot") == build("zero_shot", "score")

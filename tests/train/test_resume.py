@@ -17,7 +17,8 @@ import pytest
 
 import train.sft
 from cprt.config import run
-from train.checkpoints import UNFINISHED
+from cprt.errors import InputError
+from train.checkpoints import UNFINISHED, claim
 
 # Forked from this process, so that a run need not import everything anew; a kill reaches it as it reaches any process.
 fork = multiprocessing.get_context("fork")
@@ -215,3 +216,11 @@ def test_a_full_disk_leaves_the_last_checkpoint(runs, stopped, whole):
     assert not (stopped / "checkpoint-6").exists()
     assert runs.finish(stopped, "--resume_from_checkpoint", "last")[0] == 0
     assert same_end(stopped, whole)
+
+
+def test_two_runs_never_write_to_one_folder(tmp_path: Path):
+    first = claim(tmp_path / "out")
+    with pytest.raises(InputError, match="another run is writing here"):
+        claim(tmp_path / "out")
+    os.close(first)  # as the end of its process does
+    os.close(claim(tmp_path / "out"))

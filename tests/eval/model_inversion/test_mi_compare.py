@@ -119,11 +119,12 @@ def test_every_row_is_what_mi_metrics_gives(both: tuple[Path, dict[str, Any]], f
                   "--resamples", "300"])  # fmt: skip
     alone = json.loads((tmp_path / "m.json").read_text())
     assert {key: row[key] for key in alone} == alone and alone["control_hit_rate"] == 0.95
-    assert (row["n"], row["order"], row["layout"]) == (200, None, "panel")
+    assert (row["n"], row["references"], row["order"], row["layout"]) == (200, 1, None, "panel")
 
     with open(out / "compare.csv", newline="") as file:
         (line,) = [line for line in csv.DictReader(file)
                    if line["setup"] == row["setup"] and line["judge"] == "n1/gemini"]  # fmt: skip
+    assert (line["n"], line["references"]) == ("200", "1")
     assert float(line["fpr"]) == row["fpr"] and float(line["fpr_high"]) == row["ci"]["fpr"][1]
     assert int(line["fp"]) == row["fp"] and line["type_i_transfer"] == ""
     record = json.loads((out / "run.json").read_text())

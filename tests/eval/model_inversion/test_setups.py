@@ -236,3 +236,12 @@ def test_names_that_are_no_text_get_one_line(tmp_path: Path):
             read_setups(describe(tmp_path, root))
         assert str(caught.value).isprintable()
         os.remove(os.path.join(images, name))
+
+
+def test_a_link_to_a_folder_is_not_followed(tmp_path: Path):
+    root = make(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    folder = next(root.rglob("all-images"))
+    (folder / "99").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match="is a link to a folder; links are not followed"):
+        read_setups(describe(tmp_path, root))
