@@ -25,7 +25,7 @@ test: setup
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 demo-mi: setup  ## model inversion on drawn faces: attacks, what a classifier says of them, what a judge that looks says
-	$(BIN)/python -m eval.model_inversion.demo
+	$(BIN)/python -m eval.model_inversion.demo.run
 
 test-browser: setup  ## the report pages in headless Chromium (needs the packages chromium and chromium-driver)
 	$(BIN)/python -m pytest -m browser

@@ -21,11 +21,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from cprt.ask import Model
+from cprt.models.ask import Model
+from cprt.models.response_cache import AnswerStore
+from cprt.models.spec import ModelSpec, Question
 from cprt.prompts import Messages
-from cprt.questions import ModelSpec, Question
 from cprt.records import write_json
-from cprt.store import AnswerStore
 
 DELAY = 0.05  # seconds
 
@@ -34,8 +34,16 @@ def serve(pipe: Connection) -> None:
     """A minimal endpoint: every request is answered after DELAY."""
     message = {"role": "assistant", "content": '{"score": 0.712}'}
     usage = {"prompt_tokens": 900, "completion_tokens": 8, "total_tokens": 908}
-    content = json.dumps({"id": "x", "object": "chat.completion", "created": 0, "model": "m", "usage": usage,
-                          "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}).encode()  # fmt: skip
+    content = json.dumps(
+        {
+            "id": "x",
+            "object": "chat.completion",
+            "created": 0,
+            "model": "m",
+            "usage": usage,
+            "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+        }
+    ).encode()
     answer = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (
         len(content),
         content,

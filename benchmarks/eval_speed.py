@@ -21,7 +21,7 @@ import numpy as np
 from PIL import Image
 from random_model import BASE, random_qwen3_vl
 
-from cprt.local import LocalModel
+from cprt.models.local import LocalModel
 from cprt.prompts import build
 from cprt.records import write_json
 
@@ -46,8 +46,9 @@ def measure_prefix(image_tokens: int, photos: int, rounds: int, width: int) -> d
         ways = {}
         for name, share in (("plain", False), ("shared", True)):
             LocalModel(BASE).processor.save_pretrained(folder)
-            ways[name] = LocalModel(folder, dtype="float32", share_prefix=share,
-                                    max_pixels=SIDES[image_tokens][0] * SIDES[image_tokens][1])  # fmt: skip
+            ways[name] = LocalModel(
+                folder, dtype="float32", share_prefix=share, max_pixels=SIDES[image_tokens][0] * SIDES[image_tokens][1]
+            )
 
     def run(model: LocalModel) -> tuple[float, list[str]]:
         model.forget()
@@ -95,10 +96,13 @@ def main() -> None:
     parser.add_argument("--json", help="file for the figures")
     args = parser.parse_args()
     figures = measure_prefix(args.image_tokens, args.photos, args.rounds, args.width)
-    print(f"prompt {figures['prompt_tokens']} tokens, image {args.image_tokens}: "
-          f"plain {figures['plain_photos_a_second']:.2f} photos a second, shared prefix "
-          f"{figures['shared_photos_a_second']:.2f}, ratio {figures['prefix_ratio']:.2f}, answers "
-          f"{'identical' if figures['answers_identical'] else 'DIFFERENT'}", flush=True)  # fmt: skip
+    print(
+        f"prompt {figures['prompt_tokens']} tokens, image {args.image_tokens}: "
+        f"plain {figures['plain_photos_a_second']:.2f} photos a second, shared prefix "
+        f"{figures['shared_photos_a_second']:.2f}, ratio {figures['prefix_ratio']:.2f}, answers "
+        f"{'identical' if figures['answers_identical'] else 'DIFFERENT'}",
+        flush=True,
+    )
     client = client_speed.measure(args.calls, args.in_flight, args.rounds)
     figures |= {"client_ratio": client["client_ratio"], "client": client}
     if args.json:

@@ -49,8 +49,10 @@ def main() -> None:
         print(json.dumps(measure(size, int(tokens), variant == "ours", args.device)))
         return
     results = []
-    print(f"{'model':<7}{'image':>6} {'':<7}{'s/step':>8}{'80 steps':>10}{'tokens/s':>10}{'MFU':>7}{'peak GB':>9}"
-          f"{'ratio':>7}")  # fmt: skip
+    print(
+        f"{'model':<7}{'image':>6} {'':<7}{'s/step':>8}{'80 steps':>10}{'tokens/s':>10}{'MFU':>7}{'peak GB':>9}"
+        f"{'ratio':>7}"
+    )
     for run in args.runs:
         size, tokens = run.split(":")
         figures = {}
@@ -64,9 +66,12 @@ def main() -> None:
             results.append({"model": size, "image_tokens": int(tokens), "variant": variant, **figure})
             ratio = figures["stock"]["seconds"] / figures["ours"]["seconds"] if len(figures) == 2 else None
             utilisation = "" if figure["utilisation"] is None else f"{figure['utilisation']:.0%}"
-            print(f"{size:<7}{tokens:>6} {variant:<7}{figure['seconds']:>8.2f}{80 * figure['seconds'] / 60:>8.1f} m"
-                  f"{figure['tokens_per_second']:>10.0f}{utilisation:>7}{figure['peak_gb']:>9.1f}"
-                  f"{'' if ratio is None else f'{ratio:.2f}':>7}", flush=True)  # fmt: skip
+            print(
+                f"{size:<7}{tokens:>6} {variant:<7}{figure['seconds']:>8.2f}{80 * figure['seconds'] / 60:>8.1f} m"
+                f"{figure['tokens_per_second']:>10.0f}{utilisation:>7}{figure['peak_gb']:>9.1f}"
+                f"{'' if ratio is None else f'{ratio:.2f}':>7}",
+                flush=True,
+            )
     print(f"{results[0]['card'] if results else 'no result'}, {date.today()}")
     if args.json:
         Path(args.json).write_text(json.dumps({"date": str(date.today()), "runs": results}, indent=2) + "\n")
@@ -86,10 +91,18 @@ def measure(size: str, image_tokens: int, ours: bool, device: str) -> dict[str, 
     rows = (16, 8)[not ours] if size == "tiny" else (ROWS, STOCK_ROWS)[not ours]
     with tempfile.TemporaryDirectory() as folder:
         trainer = build_trainer(
-            model, image_tokens, rows, Path(folder), share=True if ours else None, max_steps=2,
-            per_device_train_batch_size=MICRO_BATCH[size], use_cpu=device == "cpu", bf16=device == "cuda",
-            **({"gradient_checkpointing": True} if ours else {}), dataloader_num_workers=0 if device == "cpu" else 8,
-        )  # fmt: skip
+            model,
+            image_tokens,
+            rows,
+            Path(folder),
+            share=True if ours else None,
+            max_steps=2,
+            per_device_train_batch_size=MICRO_BATCH[size],
+            use_cpu=device == "cpu",
+            bf16=device == "cuda",
+            **({"gradient_checkpointing": True} if ours else {}),
+            dataloader_num_workers=0 if device == "cpu" else 8,
+        )
         if ours and trainer.plain_reason:
             raise SystemExit(f"the prefix is not shared: {trainer.plain_reason}")
         tokens = tokens_of(trainer)
@@ -115,14 +128,29 @@ def full_config(size: str) -> Any:
 
     (width, inner, layers, heads), (vision_width, vision_inner, depth, deepstack) = SHAPES[size]
     config = AutoConfig.from_pretrained(BASE)
-    config.text_config.update({"hidden_size": width, "intermediate_size": inner, "num_hidden_layers": layers,
-                               "num_attention_heads": heads, "num_key_value_heads": 8, "head_dim": 128,
-                               **({} if size == "tiny" else {"vocab_size": VOCABULARY})})  # fmt: skip
+    config.text_config.update(
+        {
+            "hidden_size": width,
+            "intermediate_size": inner,
+            "num_hidden_layers": layers,
+            "num_attention_heads": heads,
+            "num_key_value_heads": 8,
+            "head_dim": 128,
+            **({} if size == "tiny" else {"vocab_size": VOCABULARY}),
+        }
+    )
     config.text_config.rope_parameters["mrope_section"] = [24, 20, 20]
     config.tie_word_embeddings = config.text_config.tie_word_embeddings = size != "8B"
-    config.vision_config.update({"hidden_size": vision_width, "intermediate_size": vision_inner, "depth": depth,
-                                 "num_heads": 16, "out_hidden_size": width,
-                                 "deepstack_visual_indexes": deepstack})  # fmt: skip
+    config.vision_config.update(
+        {
+            "hidden_size": vision_width,
+            "intermediate_size": vision_inner,
+            "depth": depth,
+            "num_heads": 16,
+            "out_hidden_size": width,
+            "deepstack_visual_indexes": deepstack,
+        }
+    )
     return config
 
 

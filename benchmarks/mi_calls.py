@@ -29,12 +29,12 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from cprt.ask import Model
-from cprt.questions import ModelSpec, Question
+from cprt.models.ask import Model
+from cprt.models.response_cache import AnswerStore
+from cprt.models.spec import ModelSpec, Question
 from cprt.records import write_json
-from cprt.store import AnswerStore
-from eval.model_inversion.panels import TILE, draw
-from eval.model_inversion.prompts import SUBJECTS
+from eval.model_inversion.judge.panels import TILE, draw
+from eval.model_inversion.judge.prompts import SUBJECTS
 
 SUBJECT = SUBJECTS["person"]
 MESSAGES = SUBJECT.messages("panel", 4, True)
@@ -43,8 +43,15 @@ MESSAGES = SUBJECT.messages("panel", 4, True)
 def serve(pipe: Connection, delay: float) -> None:
     """A minimal endpoint: every request is answered after ``delay`` seconds."""
     message = {"role": "assistant", "content": "No"}
-    content = json.dumps({"id": "x", "object": "chat.completion", "created": 0, "model": "m",
-                          "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}).encode()  # fmt: skip
+    content = json.dumps(
+        {
+            "id": "x",
+            "object": "chat.completion",
+            "created": 0,
+            "model": "m",
+            "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+        }
+    ).encode()
     head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(content)
 
     async def connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -86,8 +93,11 @@ def loop(url: str, panels: list[Path], out: Path) -> None:
         rows = csv.writer(file)
         for panel in panels:
             image = f"data:image/jpeg;base64,{base64.b64encode(panel.read_bytes()).decode()}"
-            content: Any = [{"type": "text", "text": texts[0]}, {"type": "image_url", "image_url": {"url": image}},
-                            {"type": "text", "text": texts[2]}]  # fmt: skip
+            content: Any = [
+                {"type": "text", "text": texts[0]},
+                {"type": "image_url", "image_url": {"url": image}},
+                {"type": "text", "text": texts[2]},
+            ]
             messages: Any = [{"role": "user", "content": content}]
             done = client.chat.completions.create(model="m", messages=messages, max_tokens=16, temperature=0.0)
             rows.writerow([panel.name, done.choices[0].message.content])

@@ -27,9 +27,9 @@ import yaml
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from cprt.records import write_json
-from eval.model_inversion.panels import CAPTION, GAP, LINE, TILE, Panels, Shown
-from eval.model_inversion.queries import Options, plan
-from eval.model_inversion.setups import Setup, read_setups
+from eval.model_inversion.collection.setups import Setup, read_setups
+from eval.model_inversion.judge.panels import CAPTION, GAP, LINE, TILE, Panels, Shown
+from eval.model_inversion.judge.queries import Options, plan
 
 
 def generate(root: Path, classes: int, images: int, references: int, size: int) -> None:

@@ -17,9 +17,17 @@ def random_qwen3_vl(width: int) -> Any:
 
     torch.manual_seed(0)
     config = AutoConfig.from_pretrained(BASE)
-    config.text_config.update({"hidden_size": width, "intermediate_size": 3 * width, "num_hidden_layers": 3,
-                               "num_attention_heads": width // 192, "num_key_value_heads": width // 384,
-                               "head_dim": 64, "dtype": "float32"})  # fmt: skip
+    config.text_config.update(
+        {
+            "hidden_size": width,
+            "intermediate_size": 3 * width,
+            "num_hidden_layers": 3,
+            "num_attention_heads": width // 192,
+            "num_key_value_heads": width // 384,
+            "head_dim": 64,
+            "dtype": "float32",
+        }
+    )
     config.text_config.rope_parameters["mrope_section"] = [12, 10, 10]
     config.vision_config.out_hidden_size = width
     return AutoModelForImageTextToText.from_config(config, dtype=torch.float32)

@@ -49,9 +49,12 @@ def main() -> None:
         results.append(figures)
         fixed = figures["weights_gb"] + figures["adapter_gb"]
         plain, checkpointed = figures["kept_gb"], figures["kept_gb_checkpointing"]
-        print(f"{size:<5}{figures['weights_gb']:>9.1f}{figures['adapter_gb']:>9.1f}{plain:>7.1f}{fixed + plain:>7.1f}"
-              f"{checkpointed:>9.1f}{fixed + checkpointed:>7.1f}{figures['encoder_share']:>10.1%}"
-              f"{0.8 * figures['encoder_share']:>13.1%}", flush=True)  # fmt: skip
+        print(
+            f"{size:<5}{figures['weights_gb']:>9.1f}{figures['adapter_gb']:>9.1f}{plain:>7.1f}{fixed + plain:>7.1f}"
+            f"{checkpointed:>9.1f}{fixed + checkpointed:>7.1f}{figures['encoder_share']:>10.1%}"
+            f"{0.8 * figures['encoder_share']:>13.1%}",
+            flush=True,
+        )
     if args.json:
         Path(args.json).write_text(json.dumps(results, indent=2) + "\n")
 
@@ -144,8 +147,13 @@ def run_prefix(language_model: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Keys and values of the shared prefix, as training computes them."""
     cache = Cache(layers=[RecordingLayer() for _ in language_model.layers])
     positions = torch.arange(PREFIX).expand(3, 1, -1)
-    language_model(input_ids=torch.zeros((1, PREFIX), dtype=torch.long), position_ids=positions, cache=cache,
-                   attention_mask=torch.ones((1, PREFIX), dtype=torch.long), use_cache=False)  # fmt: skip
+    language_model(
+        input_ids=torch.zeros((1, PREFIX), dtype=torch.long),
+        position_ids=positions,
+        cache=cache,
+        attention_mask=torch.ones((1, PREFIX), dtype=torch.long),
+        use_cache=False,
+    )
     return [(layer.keys, layer.values) for layer in cache.layers]
 
 
@@ -156,8 +164,13 @@ def run(language_model: Any, prefix: list[tuple[torch.Tensor, torch.Tensor]], ro
     states = torch.randn(rows, length, width, dtype=language_model.embed_tokens.weight.dtype, requires_grad=True)
     cache = Cache(layers=[PrefixLayer(keys, values) for keys, values in prefix])
     positions = torch.arange(PREFIX, PREFIX + length).expand(3, rows, -1)
-    output = language_model(inputs_embeds=states, position_ids=positions, cache=cache, use_cache=False,
-                            attention_mask=torch.ones((rows, PREFIX + length), dtype=torch.long))  # fmt: skip
+    output = language_model(
+        inputs_embeds=states,
+        position_ids=positions,
+        cache=cache,
+        use_cache=False,
+        attention_mask=torch.ones((rows, PREFIX + length), dtype=torch.long),
+    )
     return output.last_hidden_state
 
 

@@ -29,8 +29,12 @@ from random_model import BASE, random_qwen3_vl
 MICRO_BATCH, ACCUMULATION = 8, 4
 ROWS = MICRO_BATCH * ACCUMULATION
 # Whether the prefix is shared (None: TRL's own trainer, without any code of ours), and gradient checkpointing.
-VARIANTS = {"stock": (None, False), "stock_checkpointing": (None, True), "stock_few_logits": (False, False),
-            "shared": (True, False)}  # fmt: skip
+VARIANTS = {
+    "stock": (None, False),
+    "stock_checkpointing": (None, True),
+    "stock_few_logits": (False, False),
+    "shared": (True, False),
+}
 SIDES = {256: (512, 512), 512: (512, 1024), 1024: (1024, 1024)}  # 32 x 32 pixels a token
 
 
@@ -55,8 +59,19 @@ def compare(image_tokens: int, args: argparse.Namespace) -> dict[str, Any]:
     figures: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         for name in VARIANTS:
-            command = [sys.executable, __file__, "--worker", name, f"{folder}/{name}.safetensors", "--image_tokens",
-                       str(image_tokens), "--steps", str(args.steps), "--width", str(args.width)]  # fmt: skip
+            command = [
+                sys.executable,
+                __file__,
+                "--worker",
+                name,
+                f"{folder}/{name}.safetensors",
+                "--image_tokens",
+                str(image_tokens),
+                "--steps",
+                str(args.steps),
+                "--width",
+                str(args.width),
+            ]
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode:
                 sys.exit(done.stderr)
@@ -81,8 +96,11 @@ def compare(image_tokens: int, args: argparse.Namespace) -> dict[str, Any]:
     print(f"{'':<22}{'s/step':>10}{'samples/s':>12}{'peak MB':>10}")
     for name, figure in figures.items():
         print(f"{name:<22}{figure['seconds']:>10.2f}{ROWS / figure['seconds']:>12.2f}{figure['peak_mb']:>10.0f}")
-    print(f"ratio {result['ratio']:.2f} (limit by computed tokens {result['limit']:.2f}); relative difference: loss "
-          f"{result['loss_difference']:.1e}, gradients {gradient_difference:.1e}", flush=True)  # fmt: skip
+    print(
+        f"ratio {result['ratio']:.2f} (limit by computed tokens {result['limit']:.2f}); relative difference: loss "
+        f"{result['loss_difference']:.1e}, gradients {gradient_difference:.1e}",
+        flush=True,
+    )
     return result
 
 
@@ -101,12 +119,24 @@ def measure(variant: str, image_tokens: int, steps: int, width: int, gradients: 
     model = random_qwen3_vl(width)
     share, checkpointing = VARIANTS[variant]
     trainer = build_trainer(
-        model, image_tokens, ROWS, gradients.parent / variant, share=share, max_steps=steps + 1, use_cpu=True,
-        per_device_train_batch_size=MICRO_BATCH, gradient_checkpointing=checkpointing, bf16=False,
-    )  # fmt: skip
-    seconds = time_steps(trainer, lambda: save_file(
-        {name: weight.grad.clone() for name, weight in trainer.model.named_parameters() if weight.requires_grad},
-        gradients))  # fmt: skip
+        model,
+        image_tokens,
+        ROWS,
+        gradients.parent / variant,
+        share=share,
+        max_steps=steps + 1,
+        use_cpu=True,
+        per_device_train_batch_size=MICRO_BATCH,
+        gradient_checkpointing=checkpointing,
+        bf16=False,
+    )
+    seconds = time_steps(
+        trainer,
+        lambda: save_file(
+            {name: weight.grad.clone() for name, weight in trainer.model.named_parameters() if weight.requires_grad},
+            gradients,
+        ),
+    )
     return {
         "seconds": statistics.median(seconds[1:]),
         "loss": trainer.state.log_history[0]["loss"],
@@ -125,7 +155,7 @@ def build_trainer(model: Any, image_tokens: int, rows: int, output: Path, *, sha
     from PIL import Image
     from trl import SFTConfig, SFTTrainer
 
-    from cprt.local import load_processor
+    from cprt.models.local import load_processor
     from cprt.prompts import build
     from train.adapter import LANGUAGE_MODEL_PROJECTIONS
     from train.pair_dataset import pair_collator
@@ -149,16 +179,27 @@ def build_trainer(model: Any, image_tokens: int, rows: int, output: Path, *, sha
     trainer_class, extra = (SFTTrainer, {}) if share is None else (SharedPrefixTrainer, {"share": share})
     trainer = trainer_class(
         model,
-        SFTConfig(output_dir=str(output), gradient_accumulation_steps=rows // options["per_device_train_batch_size"],
-                  max_length=None, seed=0, remove_unused_columns=False, save_strategy="no", report_to="none",
-                  logging_steps=1, disable_tqdm=True, max_grad_norm=1e9, **options),
+        SFTConfig(
+            output_dir=str(output),
+            gradient_accumulation_steps=rows // options["per_device_train_batch_size"],
+            max_length=None,
+            seed=0,
+            remove_unused_columns=False,
+            save_strategy="no",
+            report_to="none",
+            logging_steps=1,
+            disable_tqdm=True,
+            max_grad_norm=1e9,
+            **options,
+        ),
         train_dataset=Dataset.from_dict({"index": list(range(rows))}).with_transform(read),
         processing_class=processor,
         data_collator=pair_collator(processor, "qwen3_vl"),
-        peft_config=LoraConfig(r=64, lora_alpha=64, lora_dropout=0.0, target_modules=LANGUAGE_MODEL_PROJECTIONS,
-                               task_type="CAUSAL_LM"),
+        peft_config=LoraConfig(
+            r=64, lora_alpha=64, lora_dropout=0.0, target_modules=LANGUAGE_MODEL_PROJECTIONS, task_type="CAUSAL_LM"
+        ),
         **extra,
-    )  # fmt: skip
+    )
     generator = torch.Generator().manual_seed(1)
     for name, weight in trainer.model.named_parameters():
         if "lora_B" in name:  # at zero, lora_A has no gradient to compare

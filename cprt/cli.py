@@ -11,7 +11,7 @@ from cprt.errors import InputError
 
 # In pipeline order: name, module, what it does.
 COMMANDS = (
-    ("demo-data", "data_prep.demo_data", "draw a small photo collection with labels, in the layout of the real one"),
+    ("demo-data", "data_prep.demo.data", "draw a small photo collection with labels, in the layout of the real one"),
     ("download", "data_prep.download", "fetch, check and unpack the photo collection and the released labels"),
     ("images", "data_prep.image_cache", "check every photo once and reduce it once, into a cache"),
     ("select", "data_prep.selection", "choose photos of VISPR as the paper does, from VISPR's own labels"),
@@ -19,17 +19,33 @@ COMMANDS = (
     ("labels", "data_prep.labels", "read CPRT labels, recompute level and score, write labels.jsonl"),
     ("pairs", "data_prep.pairs", "turn labels into instruction-response pairs for fine-tuning"),
     ("boundaries", "data_prep.boundaries", "learn score bands from labels and compare them with the published ones"),
-    ("publish", "train.publish", "put a trained adapter on the Hugging Face Hub: checked, private, with a card"),
+    ("publish", "train.publish.run", "put a trained adapter on the Hugging Face Hub: checked, private, with a card"),
     ("eval", "eval.run", "ask a model about every photo, write predictions and metrics"),
     ("metrics", "eval.metrics", "compare a predictions file with a labels file"),
-    ("compare", "eval.compare", "several runs or checkpoints side by side, and which differences are beyond noise"),
-    ("agreement", "eval.agreement", "how far people and models agree on attributes, beside the paper's Table 2"),
-    ("counterfactual", "eval.counterfactual", "ask as if all faces were anonymised, and compare (paper 5.4.1)"),
-    ("score", "eval.score", "level, score, attributes and advice for photos of your own"),
-    ("mi", "eval.model_inversion.judge", "ask judges whether reconstructions show the private class that they claim"),
-    ("mi-standard", "eval.model_inversion.standard", "what a classifier says of reconstructions, with FID and PRDC"),
-    ("mi-metrics", "eval.model_inversion.metrics", "a judge beside an evaluation model on the same reconstructions"),
-    ("mi-compare", "eval.model_inversion.compare", "all model-inversion set-ups and judges in a table, chart and page"),
+    ("compare", "eval.compare.run", "several runs or checkpoints side by side, and which differences are beyond noise"),
+    ("agreement", "eval.agreement.run", "how far people and models agree on attributes, beside the paper's Table 2"),
+    ("counterfactual", "eval.counterfactual.run", "ask as if all faces were anonymised, and compare (paper 5.4.1)"),
+    ("score", "eval.score.run", "level, score, attributes and advice for photos of your own"),
+    (
+        "mi",
+        "eval.model_inversion.judge.run",
+        "ask judges whether reconstructions show the private class that they claim",
+    ),
+    (
+        "mi-standard",
+        "eval.model_inversion.standard.run",
+        "what a classifier says of reconstructions, with FID and PRDC",
+    ),
+    (
+        "mi-metrics",
+        "eval.model_inversion.metrics.run",
+        "a judge beside an evaluation model on the same reconstructions",
+    ),
+    (
+        "mi-compare",
+        "eval.model_inversion.compare.run",
+        "all model-inversion set-ups and judges in a table, chart and page",
+    ),
 )
 
 

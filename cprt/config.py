@@ -24,6 +24,16 @@ import yaml
 from cprt.errors import InputError
 
 
+def option(
+    help: str, default: Any = dataclasses.MISSING, *, factory: Any = dataclasses.MISSING, **metadata: Any
+) -> Any:
+    """A field of an options dataclass: its line in ``--help``, its default (none: required), ``choices``."""
+    about = {"help": help, **metadata}
+    if factory is not dataclasses.MISSING:
+        return dataclasses.field(default_factory=factory, metadata=about)
+    return dataclasses.field(default=default, metadata=about)
+
+
 def parse(
     dataclass_types: type | Sequence[type],
     argv: Sequence[str] | None = None,
@@ -49,8 +59,13 @@ def parse(
 
     kinds: list[Any] = [dataclass_types] if isinstance(dataclass_types, type) else list(dataclass_types)
     argv = list(sys.argv[1:] if argv is None else argv)
-    parser = Parser(kinds, prog=prog, description=description, allow_abbrev=False,
-                    formatter_class=argparse.ArgumentDefaultsHelpFormatter)  # fmt: skip
+    parser = Parser(
+        kinds,
+        prog=prog,
+        description=description,
+        allow_abbrev=False,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
     parser.add_argument("--config", metavar="YAML", help="values for any of the options; options given here win")
     config, argv = _take_config(argv)
     if config is not None:
@@ -77,6 +92,10 @@ def parse(
     return tuple(parsed)
 
 
+# What a user can mend: a path that is wrong, a disk that is full. Any other fault of the system is shown whole.
+_USERS_FAULTS = "ENOENT EACCES EPERM ENOSPC EDQUOT EROFS EISDIR ENOTDIR EEXIST ENAMETOOLONG ELOOP EFBIG EIO".split()
+
+
 def run(main: Callable[[], None], name: str) -> NoReturn:
     """Run a command and exit: 0 done, 2 bad input (one line on stderr), 130 interrupted, 1 a fault of ours."""
     try:
@@ -89,9 +108,7 @@ def run(main: Callable[[], None], name: str) -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.EROFS,
-                               errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP,
-                               errno.EFBIG, errno.EIO):  # fmt: skip
+        if errno.errorcode.get(error.errno or 0) not in _USERS_FAULTS:
             raise
         _exit(f"{name}: error: {error.filename or 'output'}: {error.strerror}", 2)
     sys.exit(0)

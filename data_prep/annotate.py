@@ -1,7 +1,7 @@
 """``cprt annotate``: ask vision-language models which attributes a photo makes inferable (paper C.1), in two stages.
 
 Annotators come from the YAML, each an OpenAI-compatible endpoint or a local checkpoint (fields: ``ModelSpec`` in
-``cprt/questions.py``). Files in ``OUT``:
+``cprt/models/spec.py``). Files in ``OUT``:
 
 * ``answers/NAME.jsonl``: every reply of one annotator, durable as it comes. Run the same command again after a kill or
   an error: only what is missing is asked.
@@ -21,23 +21,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from PIL import Image
 
 from cprt.annotation import consensus, read_stage1, read_stage2, stage1, stage2
-from cprt.ask import Model
-from cprt.config import parse, run
+from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.images import ImageIndex, check_images, fit
-from cprt.pace import Stopped
+from cprt.models.ask import Model
+from cprt.models.rate_limiter import Stopped
+from cprt.models.response_cache import AnswerStore, read_answers
+from cprt.models.spec import ModelSpec, Question, Reply
 from cprt.prompts import digest
 from cprt.provenance import write_run
-from cprt.questions import ModelSpec, Question, Reply
 from cprt.records import PREDICTION_STATUSES, read_jsonl, read_text, write_json, write_jsonl
-from cprt.store import AnswerStore, read_answers
 from cprt.taxonomy import Taxonomy
 
 RETRY = ("refused", "unparsed")
@@ -46,22 +46,17 @@ STAGE1_TOKENS, STAGE2_TOKENS = 25, 8  # an attribute; for the estimate
 
 @dataclass
 class AnnotateArguments:
-    annotators: list[dict[str, Any]] = field(
-        metadata={"help": "the models to ask, a list of mappings: only in the YAML, see configs/data/annotate.yaml"}
+    annotators: list[dict[str, Any]] = option(
+        "the models to ask, a list of mappings: only in the YAML, see configs/data/annotate.yaml"
     )
-    images: str = field(metadata={"help": "folder that holds images/, or images/ itself"})
-    out: str = field(metadata={"help": "folder to write"})
-    input: str | None = field(
-        default=None, metadata={"help": "photos to annotate: ids in a text file, or JSONL rows with id; null: all"}
-    )
-    retry: list[str] = field(
-        default_factory=list,
-        metadata={"help": f"ask photos with these statuses again, from stage one: {', '.join(RETRY)}"},
-    )
-    limit: int | None = field(default=None, metadata={"help": "only the first so many photos"})
-    dry_run: bool = field(default=False, metadata={"help": "say how many calls and tokens it would take, ask nothing"})
-    allow_remote: bool = field(default=False, metadata={"help": "photos may go to endpoints on other machines"})
-    taxonomy: str | None = field(default=None, metadata={"help": "YAML that extends the published taxonomy"})
+    images: str = option("folder that holds images/, or images/ itself")
+    out: str = option("folder to write")
+    input: str | None = option("photos to annotate: ids in a text file, or JSONL rows with id; null: all", None)
+    retry: list[str] = option(f"ask photos with these statuses again, from stage one: {', '.join(RETRY)}", factory=list)
+    limit: int | None = option("only the first so many photos", None)
+    dry_run: bool = option("say how many calls and tokens it would take, ask nothing", False)
+    allow_remote: bool = option("photos may go to endpoints on other machines", False)
+    taxonomy: str | None = option("YAML that extends the published taxonomy", None)
 
     def __post_init__(self) -> None:
         unknown = [status for status in self.retry if status not in RETRY]
@@ -112,8 +107,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     report = write(out, rows, taxonomy)
     config = {**vars(args), "annotators": [spec.record() for spec in specs]}
     prompts = {"stage1": digest(stage1(taxonomy)), "stage2": digest(stage2("", taxonomy))}
-    write_run(out, config, {"input": args.input} if args.input else {}, taxonomy=taxonomy.digest, prompts=prompts,
-              report=report)  # fmt: skip
+    write_run(
+        out,
+        config,
+        {"input": args.input} if args.input else {},
+        taxonomy=taxonomy.digest,
+        prompts=prompts,
+        report=report,
+    )
     if stopped is not None:
         raise stopped
     _print(report, out)
@@ -188,8 +189,9 @@ class Annotator:
     def missing_first(self, kept: Kept, again: set[str]) -> dict[str, Question]:
         """Stage-one questions to ask, by key; photos with the same bytes share one."""
         keys = self._first_keys
-        return {keys[id]: question for id, question in self.first.items()
-                if id in again or not _is_answered(kept, keys[id])}  # fmt: skip
+        return {
+            keys[id]: question for id, question in self.first.items() if id in again or not _is_answered(kept, keys[id])
+        }
 
     def missing_second(self, kept: Kept, again: set[str]) -> dict[str, Question]:
         """Stage-two questions to ask, by key, of photos whose stage one has said something."""
@@ -210,9 +212,17 @@ class Annotator:
             question = self._second(kept.get(key))
             second = None if question is None else self._read(kept.get(self.spec.key(question)), 2)
             last = second or first
-            rows.append({"id": id, "annotator": self.spec.name, "status": last["status"], "labels": last["labels"],
-                         "stage1": first["text"], "stage2": second and second["text"],
-                         "error": last["error"]})  # fmt: skip
+            rows.append(
+                {
+                    "id": id,
+                    "annotator": self.spec.name,
+                    "status": last["status"],
+                    "labels": last["labels"],
+                    "stage1": first["text"],
+                    "stage2": second and second["text"],
+                    "error": last["error"],
+                }
+            )
         return rows
 
     def _second(self, first: Mapping[str, Any] | None) -> Question | None:
@@ -253,8 +263,10 @@ def estimate(annotator: Annotator, kept: Kept, retry: Sequence[str]) -> str:
     second += [Question(stage2(unseen, annotator.taxonomy))] * len(first)
     read = sum(_tokens(question, spec.max_pixels) for question in [*first.values(), *second])
     written = attributes * (STAGE1_TOKENS * len(first) + STAGE2_TOKENS * len(second))
-    return (f"{spec.name}: {len(first)} + {len(second)} calls (stage 1 + 2) for {len(annotator.first)} photos, about "
-            f"{read:,} tokens to read and {written:,} to write")  # fmt: skip
+    return (
+        f"{spec.name}: {len(first)} + {len(second)} calls (stage 1 + 2) for {len(annotator.first)} photos, about "
+        f"{read:,} tokens to read and {written:,} to write"
+    )
 
 
 def _tokens(question: Question, max_pixels: int | None) -> int:

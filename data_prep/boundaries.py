@@ -35,7 +35,7 @@ distinct vector and weighted by how often it is there, which is exact; distances
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,7 +44,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from cprt.config import parse, run
+from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.provenance import write_run
 from cprt.records import read_labels, write_json
@@ -64,32 +64,31 @@ _BLOCK = 256  # rows of the distance matrix held at once: 14 MB of 6,736 columns
 
 @dataclass
 class BoundariesArguments:
-    labels: str = field(metadata={"help": "labels.jsonl, made by cprt labels"})
-    out: str = field(metadata={"help": "folder for boundaries.json, embeddings.png and scores.png"})
-    dim: int = field(default=16, metadata={"help": "dimensions of the embedding"})
-    base_margin: float = field(default=0.10, metadata={"help": "m0 of the triplet loss"})
-    beta: float = field(
-        default=0.12, metadata={"help": "what each level between anchor and negative adds to the margin"}
+    labels: str = option("labels.jsonl, made by cprt labels")
+    out: str = option("folder for boundaries.json, embeddings.png and scores.png")
+    dim: int = option("dimensions of the embedding", 16)
+    base_margin: float = option("m0 of the triplet loss", 0.10)
+    beta: float = option("what each level between anchor and negative adds to the margin", 0.12)
+    epochs: int = option("passes in which every row is an anchor once", 30)
+    batch_size: int = option("triplets in one step", 256)
+    learning_rate: float = option("of AdamW", 1e-3)
+    weight_decay: float = option("of AdamW", 0.01)
+    power: float = option("p of the inverse distance weights", 2.0)
+    epsilon: float = option("added to distance ** p", 1e-6)
+    neighbours: str = option(
+        "whose severity is averaged for a row: all rows with other attributes, all other rows "
+        "(copies, at distance 0, then decide), or all rows",
+        "distinct",
+        choices=list(NEIGHBOURS),
     )
-    epochs: int = field(default=30, metadata={"help": "passes in which every row is an anchor once"})
-    batch_size: int = field(default=256, metadata={"help": "triplets in one step"})
-    learning_rate: float = field(default=1e-3, metadata={"help": "of AdamW"})
-    weight_decay: float = field(default=0.01, metadata={"help": "of AdamW"})
-    power: float = field(default=2.0, metadata={"help": "p of the inverse distance weights"})
-    epsilon: float = field(default=1e-6, metadata={"help": "added to distance ** p"})
-    neighbours: str = field(
-        default="distinct",
-        metadata={"help": "whose severity is averaged for a row: all rows with other attributes, all other rows "
-                          "(copies, at distance 0, then decide), or all rows", "choices": list(NEIGHBOURS)},
-    )  # fmt: skip
-    empty: str = field(
-        default="drop",
-        metadata={"help": "rows without any attribute: leave them out, or keep them at the origin as level 4",
-                  "choices": ["drop", "zero"]},
-    )  # fmt: skip
-    percentile: float = field(default=5.0, metadata={"help": "of a level's IDW scores, the lower end of its band"})
-    seed: int = field(default=0, metadata={"help": "seed of the embedding's start and of the triplets"})
-    taxonomy: str | None = field(default=None, metadata={"help": "YAML that extends the published taxonomy"})
+    empty: str = option(
+        "rows without any attribute: leave them out, or keep them at the origin as level 4",
+        "drop",
+        choices=["drop", "zero"],
+    )
+    percentile: float = option("of a level's IDW scores, the lower end of its band", 5.0)
+    seed: int = option("seed of the embedding's start and of the triplets", 0)
+    taxonomy: str | None = option("YAML that extends the published taxonomy", None)
 
     def __post_init__(self) -> None:
         for name in ("dim", "epochs", "batch_size"):
@@ -308,8 +307,10 @@ def _print(found: dict[str, Any], ordered: bool, report: dict[str, int], losses:
     print("  level   rows  distinct  lower end  published  difference")
     for level in LEVELS:
         if band := found.get(str(level)):
-            print(f"  {level}     {band['rows']:>6}  {band['distinct']:>8}  {band['lower']:>9.3f}"
-                  f"  {band['published_lower']:>9.3f}  {band['difference']:>+10.3f}")  # fmt: skip
+            print(
+                f"  {level}     {band['rows']:>6}  {band['distinct']:>8}  {band['lower']:>9.3f}"
+                f"  {band['published_lower']:>9.3f}  {band['difference']:>+10.3f}"
+            )
         else:
             print(f"  {level}          0         0          -          -           -")
     if not ordered:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from cprt.colors import LEVEL_COLORS
+from cprt.pages.colors import LEVEL_COLORS
 from cprt.records import png, write_bytes
 from cprt.scoring import severities, severity
 from cprt.taxonomy import LEVELS, Taxonomy
@@ -47,8 +47,15 @@ def draw_embeddings(path: str | Path, embeddings: Floats, levels: Ints, counts: 
         chosen = levels == level
         if chosen.any():
             x, y = coordinates[chosen].T
-            panel.scatter(x, y, s=6 + 10 * np.log2(counts[chosen]), color=color, alpha=0.55, linewidths=0,
-                          label=f"level {level}  ({counts[chosen].sum():,} rows)")  # fmt: skip
+            panel.scatter(
+                x,
+                y,
+                s=6 + 10 * np.log2(counts[chosen]),
+                color=color,
+                alpha=0.55,
+                linewidths=0,
+                label=f"level {level}  ({counts[chosen].sum():,} rows)",
+            )
     shares = [*explained, 0.0][:2]
     panel.set_xlabel(f"first principal axis ({shares[0]:.0%} of the variance)")
     panel.set_ylabel(f"second principal axis ({shares[1]:.0%})")
@@ -73,13 +80,25 @@ def draw_scores(path: str | Path, taxonomy: Taxonomy) -> None:
     for level, low, top, color in zip(LEVELS, taxonomy.lower_bounds, tops, LEVEL_COLORS, strict=True):
         chosen = levels == level
         panel.axhspan(low, top, color=color, alpha=0.1, linewidth=0)
-        panel.scatter(lexicographic[chosen], scores[chosen], s=9, color=color, linewidths=0,
-                      label=f"level {level}  ({chosen.sum():,} combinations)")  # fmt: skip
+        panel.scatter(
+            lexicographic[chosen],
+            scores[chosen],
+            s=9,
+            color=color,
+            linewidths=0,
+            label=f"level {level}  ({chosen.sum():,} combinations)",
+        )
     for counts, above in _landmarks(taxonomy):
         x, y = int(np.dot(counts, taxonomy.weights)), severity(counts, taxonomy).score
         text = f"({', '.join(map(str, counts))})  {y:.3f}"
-        panel.annotate(text, (x, y), (-6, 5) if above else (9, -3), textcoords="offset points", fontsize=8,
-                       ha="right" if above else "left")  # fmt: skip
+        panel.annotate(
+            text,
+            (x, y),
+            (-6, 5) if above else (9, -3),
+            textcoords="offset points",
+            fontsize=8,
+            ha="right" if above else "left",
+        )
         panel.scatter([x], [y], s=26, facecolors="none", edgecolors="black", linewidths=0.9)
     panel.set_xscale("symlog", linthresh=1)  # 0 has its place, and levels 2 to 4 are more than a line at the left
     panel.set_xlim(-0.1, lexicographic.max() * 2)
@@ -102,8 +121,11 @@ def scores_of(combinations: Ints, taxonomy: Taxonomy) -> tuple[Ints, Ints, Float
 def _landmarks(taxonomy: Taxonomy) -> list[tuple[tuple[int, ...], bool]]:
     """Counts worth a name, and whether the name stands above its point: (2,10,5,4) and (1,10,0,0) are the paper's."""
     one, two, three, four = taxonomy.sizes
-    lone = [tuple(int(level == other) for other in LEVELS) for level, size in zip(LEVELS, taxonomy.sizes, strict=True)
-            if size]  # fmt: skip
+    lone = [
+        tuple(int(level == other) for other in LEVELS)
+        for level, size in zip(LEVELS, taxonomy.sizes, strict=True)
+        if size
+    ]
     named = [(counts, False) for counts in lone] + [((one, two, three, four), True)]
     if one >= 2:
         named += [((1, two, 0, 0), True), ((2, two, three, four), True)]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cprt.colors import LEVEL_COLORS
+from cprt.pages.colors import LEVEL_COLORS
 from cprt.records import Label, png, write_bytes
 from cprt.taxonomy import LEVELS, Taxonomy
 
@@ -39,8 +39,9 @@ def draw_card(path: Path, card: Mapping[str, Any], taxonomy: Taxonomy) -> None:
     color_of = dict(zip(LEVELS, LEVEL_COLORS, strict=True))
     for (levels, attributes), name in zip(panels, parts, strict=True):
         part = card[name]
-        bars = levels.bar([f"L{level}" for level in LEVELS], [part["levels"][str(level)] for level in LEVELS],
-                          color=LEVEL_COLORS)  # fmt: skip
+        bars = levels.bar(
+            [f"L{level}" for level in LEVELS], [part["levels"][str(level)] for level in LEVELS], color=LEVEL_COLORS
+        )
         levels.bar_label(bars, fontsize=8)
         levels.set_ylabel("photos")
         levels.set_title(f"{name}: {part['pairs']} pairs by level", fontsize=10)

@@ -12,19 +12,19 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
-from cprt.config import parse, run
+from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.provenance import file_digest, write_run
 from cprt.records import is_safe_path, read_json, write_json
-from data_prep.archives import unpack
-from data_prep.fetch import Patience, fetch, remote_size
-from data_prep.hub_files import HubFiles, fetch_hub_files, missing
+from data_prep.transfer.archives import unpack
+from data_prep.transfer.fetch import Patience, fetch, remote_size
+from data_prep.transfer.hub import HubFiles, fetch_hub_files, missing
 
 
 @dataclass(frozen=True)
@@ -53,23 +53,19 @@ class Archive:
 
 @dataclass
 class DownloadArguments:
-    out: str = field(metadata={"help": "folder to fill"})
-    archives: dict[str, Any] = field(
-        default_factory=dict,
-        metadata={"help": "in YAML only: file name -> url, into, max_unpacked, size or null, sha256 or null"},
+    out: str = option("folder to fill")
+    archives: dict[str, Any] = option(
+        "in YAML only: file name -> url, into, max_unpacked, size or null, sha256 or null", factory=dict
     )
-    labels: dict[str, Any] | None = field(
-        default=None,
-        metadata={"help": "in YAML only: Hub dataset as repo, revision, files (name -> sha256 or null)"},
+    labels: dict[str, Any] | None = option(
+        "in YAML only: Hub dataset as repo, revision, files (name -> sha256 or null)", None
     )
-    only: list[str] | None = field(
-        default=None, metadata={"help": "fetch only these of the archives and label files, by name"}
-    )
-    max_files: int = field(default=50_000, metadata={"help": "refuse an archive of more members"})
-    attempts: int = field(default=8, metadata={"help": "tries in a row that bring nothing new before giving up"})
-    wait: float = field(default=1.0, metadata={"help": "seconds before the second try; doubled each time"})
-    timeout: float = field(default=60.0, metadata={"help": "seconds without a byte that count as a broken connection"})
-    dry_run: bool = field(default=False, metadata={"help": "print what would be fetched and the room it needs"})
+    only: list[str] | None = option("fetch only these of the archives and label files, by name", None)
+    max_files: int = option("refuse an archive of more members", 50_000)
+    attempts: int = option("tries in a row that bring nothing new before giving up", 8)
+    wait: float = option("seconds before the second try; doubled each time", 1.0)
+    timeout: float = option("seconds without a byte that count as a broken connection", 60.0)
+    dry_run: bool = option("print what would be fetched and the room it needs", False)
 
     def __post_init__(self) -> None:
         for name in ("max_files", "attempts", "timeout"):
@@ -205,11 +201,22 @@ def _bring(archive: Archive, out: Path, record: _Record, args: DownloadArguments
     received = 0
     if not fetched:
         kept = record.of(archive)
-        done = fetch(archive.url, path, archive.size, archive.sha256 or kept.get("sha256"),
-                     Patience(args.attempts, args.wait, args.timeout))  # fmt: skip
+        done = fetch(
+            archive.url,
+            path,
+            archive.size,
+            archive.sha256 or kept.get("sha256"),
+            Patience(args.attempts, args.wait, args.timeout),
+        )
         received = done.received
-        record.keep(archive.name, url=archive.url, size=done.size, sha256=done.sha256, validator=done.validator,
-                    mtime_ns=path.stat().st_mtime_ns)  # fmt: skip
+        record.keep(
+            archive.name,
+            url=archive.url,
+            size=done.size,
+            sha256=done.sha256,
+            validator=done.validator,
+            mtime_ns=path.stat().st_mtime_ns,
+        )
     with tqdm(desc=f"unpacking {archive.name}", total=path.stat().st_size, unit="B", unit_scale=True) as bar:
         try:
             unpacked = unpack(path, out / archive.into, archive.max_unpacked, args.max_files, bar.update)
@@ -244,8 +251,9 @@ def _verify(archive: Archive, path: Path, record: _Record) -> bool:
     return True
 
 
-def _plan(out: Path, record: _Record, archives: list[Archive], labels: HubFiles | None,
-          args: DownloadArguments) -> bool:  # fmt: skip
+def _plan(
+    out: Path, record: _Record, archives: list[Archive], labels: HubFiles | None, args: DownloadArguments
+) -> bool:
     """Print what is to be done; whether that is anything. Raises InputError when there is no room for it."""
     room, unknown, work = 0, False, False
     for archive in archives:
@@ -257,12 +265,18 @@ def _plan(out: Path, record: _Record, archives: list[Archive], labels: HubFiles 
         unknown |= size is None
         here = _size(path) or _size(path.with_name(path.name + ".partial")) or 0
         folder = out / archive.into
-        there = sum(file.stat().st_size for place in (folder, folder.with_name(f"{folder.name}.unpacking"))
-                    for file in place.rglob("*") if file.is_file())  # fmt: skip
+        there = sum(
+            file.stat().st_size
+            for place in (folder, folder.with_name(f"{folder.name}.unpacking"))
+            for file in place.rglob("*")
+            if file.is_file()
+        )
         room += max((size or 0) - here, 0) + max(archive.max_unpacked - there, 0)
         doing = f"fetch {_gb(size)} from {archive.url}" + (f" ({_gb(here)} are here)" if here else "")
-        print(f"{archive.name}: {'is here' if _size(path) else doing}; unpack into {folder}, "
-              f"at most {_gb(archive.max_unpacked)}")  # fmt: skip
+        print(
+            f"{archive.name}: {'is here' if _size(path) else doing}; unpack into {folder}, "
+            f"at most {_gb(archive.max_unpacked)}"
+        )
     if labels is not None and (names := missing(labels, out, record.labels)):
         work = True
         print(f"{', '.join(names)}: fetch from the Hub, {labels.repo} at {labels.revision}")
@@ -284,8 +298,10 @@ def _print(out: Path, report: dict[str, Any]) -> None:
         print(f"{name}: {did}: {facts['files']:,} files in {out / facts['into']}{hidden}, SHA-256 {facts['sha256']}")
     if report["labels"] is not None:
         fetched = report["labels"]["fetched"]
-        print(f"{', '.join(fetched) or 'label files'}: {'fetched' if fetched else 'were there'}, commit "
-              f"{report['labels']['commit']}")  # fmt: skip
+        print(
+            f"{', '.join(fetched) or 'label files'}: {'fetched' if fetched else 'were there'}, commit "
+            f"{report['labels']['commit']}"
+        )
 
 
 def _size(path: Path) -> int | None:

@@ -16,32 +16,30 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tqdm import tqdm
 
-from cprt.config import parse, run
+from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.images import ImageIndex, load_image
+from cprt.models.response_cache import AnswerStore
 from cprt.provenance import write_run
 from cprt.records import read_text, write_jsonl
-from cprt.store import AnswerStore
 
 _AT_ONCE = 8  # photos a worker takes at a time; also how many share one write to the manifest
 
 
 @dataclass
 class ImagesArguments:
-    images: str = field(metadata={"help": "folder that holds images/, images/ itself, or any folder of photos"})
-    out: str = field(metadata={"help": "cache folder to write; then give it to --images of every later command"})
-    max_pixels: int = field(metadata={"help": "width times height that a photo is reduced to; smaller ones stay"})
-    ids: str | None = field(
-        default=None, metadata={"help": "only these photos: a text file of ids, or a split list as VISPR's val2017.txt"}
-    )
-    quality: int = field(default=95, metadata={"help": "JPEG quality, 1 to 95; colours are kept in full resolution"})
-    workers: int | None = field(default=None, metadata={"help": "processes; by default one for each core"})
+    images: str = option("folder that holds images/, images/ itself, or any folder of photos")
+    out: str = option("cache folder to write; then give it to --images of every later command")
+    max_pixels: int = option("width times height that a photo is reduced to; smaller ones stay")
+    ids: str | None = option("only these photos: a text file of ids, or a split list as VISPR's val2017.txt", None)
+    quality: int = option("JPEG quality, 1 to 95; colours are kept in full resolution", 95)
+    workers: int | None = option("processes; by default one for each core", None)
 
     def __post_init__(self) -> None:
         for name in ("max_pixels", "quality", "workers"):
@@ -174,8 +172,10 @@ Result = tuple[str, list[int], dict[str, Any]]
 
 
 def _work(jobs: list[Job]) -> list[Result]:
-    return [(path, state, _make(Path(source), Path(target), max_pixels, quality, path))
-            for source, target, max_pixels, quality, path, state in jobs]  # fmt: skip
+    return [
+        (path, state, _make(Path(source), Path(target), max_pixels, quality, path))
+        for source, target, max_pixels, quality, path, state in jobs
+    ]
 
 
 def _make(source: Path, target: Path, max_pixels: int, quality: int, path: str) -> dict[str, Any]:

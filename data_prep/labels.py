@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cprt.config import parse, run
+from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.images import ImageIndex
 from cprt.provenance import write_run
@@ -27,12 +27,12 @@ SCORE_TOLERANCE = 6e-4  # a file's score has three decimals, rounded or truncate
 
 @dataclass
 class LabelsArguments:
-    input: str = field(metadata={"help": "label file"})
-    images: str = field(metadata={"help": "folder that holds images/, or images/ itself"})
-    out: str = field(metadata={"help": "labels.jsonl to write"})
-    source: str = field(default="bench", metadata={"help": "what the label file is", "choices": list(SOURCES)})
-    aliases: str | None = field(default=None, metadata={"help": "YAML that maps other spellings of keys to ours"})
-    taxonomy: str | None = field(default=None, metadata={"help": "YAML that extends the published taxonomy"})
+    input: str = option("label file")
+    images: str = option("folder that holds images/, or images/ itself")
+    out: str = option("labels.jsonl to write")
+    source: str = option("what the label file is", "bench", choices=list(SOURCES))
+    aliases: str | None = option("YAML that maps other spellings of keys to ours", None)
+    taxonomy: str | None = option("YAML that extends the published taxonomy", None)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

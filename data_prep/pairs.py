@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy as np
 from tqdm import tqdm
 
 from cprt.answers import render
-from cprt.config import parse, run
+from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.images import image_root, load_image
 from cprt.prompts import PROMPTS, TARGETS, Prompt, build
@@ -33,32 +33,22 @@ from data_prep.lengths import check_lengths
 
 @dataclass
 class PairsArguments:
-    labels: str = field(metadata={"help": "labels.jsonl, made by cprt labels"})
-    images: str = field(metadata={"help": "folder that holds images/, or images/ itself"})
-    out: str = field(metadata={"help": "folder for train.jsonl and holdout.jsonl"})
-    prompt: str = field(default="taxonomy", metadata={"help": "what the model is asked", "choices": list(PROMPTS)})
-    target: str = field(default="score", metadata={"help": "what it is to answer", "choices": list(TARGETS)})
-    size: int = field(
-        default=2048, metadata={"help": "training pairs to draw, as equally from the levels as they allow"}
+    labels: str = option("labels.jsonl, made by cprt labels")
+    images: str = option("folder that holds images/, or images/ itself")
+    out: str = option("folder for train.jsonl and holdout.jsonl")
+    prompt: str = option("what the model is asked", "taxonomy", choices=list(PROMPTS))
+    target: str = option("what it is to answer", "score", choices=list(TARGETS))
+    size: int = option("training pairs to draw, as equally from the levels as they allow", 2048)
+    seed: int = option("seed of the draw and of the order", 0)
+    exclude: list[str] = option(
+        "files whose photos must not be trained on: labels.jsonl, CPRT-Bench JSON, or an id a line", factory=list
     )
-    seed: int = field(default=0, metadata={"help": "seed of the draw and of the order"})
-    exclude: list[str] = field(
-        default_factory=list,
-        metadata={"help": "files whose photos must not be trained on: labels.jsonl, CPRT-Bench JSON, or an id a line"},
-    )
-    duplicates: str = field(
-        default="near",
-        metadata={"help": "duplicates to keep off the other side", "choices": ["near", "exact", "keep"]},
-    )
-    duplicate_bits: int = field(
-        default=DEFAULT_THRESHOLD, metadata={"help": "near duplicates differ in at most so many of 64 hash bits"}
-    )
-    models: list[str] = field(
-        default_factory=list, metadata={"help": "checkpoints, one a family, in whose tokens pairs are measured"}
-    )
-    max_tokens: int = field(default=4096, metadata={"help": "longest pair that --models may find, in tokens"})
-    max_pixels: int | None = field(default=None, metadata={"help": "the recipe's max_pixels, for --models"})
-    taxonomy: str | None = field(default=None, metadata={"help": "YAML that extends the published taxonomy"})
+    duplicates: str = option("duplicates to keep off the other side", "near", choices=["near", "exact", "keep"])
+    duplicate_bits: int = option("near duplicates differ in at most so many of 64 hash bits", DEFAULT_THRESHOLD)
+    models: list[str] = option("checkpoints, one a family, in whose tokens pairs are measured", factory=list)
+    max_tokens: int = option("longest pair that --models may find, in tokens", 4096)
+    max_pixels: int | None = option("the recipe's max_pixels, for --models", None)
+    taxonomy: str | None = option("YAML that extends the published taxonomy", None)
 
     def __post_init__(self) -> None:
         for name, least in (("size", 1), ("max_tokens", 1)):

@@ -16,13 +16,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from cprt.config import parse, run
+from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.provenance import write_run
 from cprt.records import read_text, write_json, write_jsonl, write_text
@@ -38,16 +38,13 @@ _VISPR_LABEL = re.compile(r"a\d+_\w+")
 
 @dataclass
 class SelectArguments:
-    vispr: str = field(metadata={"help": "folder that holds VISPR's images/ and annotations/"})
-    split: str = field(metadata={"help": "which split", "choices": list(SPLITS)})
-    out: str = field(metadata={"help": "folder to write"})
-    map: str | None = field(default=None, metadata={"help": "YAML from VISPR labels to attributes; null: ours"})
-    faces: list[str] = field(
-        default_factory=lambda: ["a9_face_complete", "a10_face_partial"],
-        metadata={"help": "VISPR labels that mean a face"},
-    )
-    released: str | None = field(default=None, metadata={"help": "CPRT-Bench JSON to compare with"})
-    taxonomy: str | None = field(default=None, metadata={"help": "YAML that extends the published taxonomy"})
+    vispr: str = option("folder that holds VISPR's images/ and annotations/")
+    split: str = option("which split", choices=list(SPLITS))
+    out: str = option("folder to write")
+    map: str | None = option("YAML from VISPR labels to attributes; null: ours", None)
+    faces: list[str] = option("VISPR labels that mean a face", factory=lambda: ["a9_face_complete", "a10_face_partial"])
+    released: str | None = option("CPRT-Bench JSON to compare with", None)
+    taxonomy: str | None = option("YAML that extends the published taxonomy", None)
 
 
 @dataclass(frozen=True)
@@ -188,8 +185,10 @@ def _print(out: Path, report: Mapping[str, Any]) -> None:
             print(f"  {name.replace('_', ' ')}: {len(names)}: {', '.join(names[:5])}{more} (see report.json)")
     if "released" in report:
         released = report["released"]
-        print(f"released: {released['released']} photos, {released['both']} of them chosen here too, "
-              f"{released['only_selected']} chosen only here, {released['only_released']} only there")  # fmt: skip
+        print(
+            f"released: {released['released']} photos, {released['both']} of them chosen here too, "
+            f"{released['only_selected']} chosen only here, {released['only_released']} only there"
+        )
         print("  mapped level (rows) by released level (columns 1 to 4):")
         for level, row in zip(LEVELS, released["mapped_by_released_level"], strict=True):
             print(f"  level {level}" + "".join(f"{cell:>7}" for cell in row))

@@ -12,8 +12,8 @@ from typing import IO, Any
 from cprt.config import run
 from cprt.errors import InputError
 from cprt.records import read_json, read_labels, read_predictions, write_json
-from eval.figures import scores_by_level
 from eval.metrics import HEADS, show
+from eval.report.plots import scores_by_level
 
 RUNS = ("base", "tuned")
 
@@ -43,17 +43,21 @@ def main() -> None:
     write_json(OUT / "summary.json", {**metrics, "seconds": seconds})
     # Other ways to a score from the same answers: the mean over the probabilities of all scores, and the exact score of
     # the attributes that the model names.
-    columns = metrics | {f"tuned, {name}": {**metrics["tuned"], **metrics["tuned"]["decodings"][name]}
-                         for name in ("expected", "composed")}  # fmt: skip
+    columns = metrics | {
+        f"tuned, {name}": {**metrics["tuned"], **metrics["tuned"]["decodings"][name]}
+        for name in ("expected", "composed")
+    }
     print(f"\n{table(columns)}\n")
     print(f"The demo took {seconds:.0f} seconds. It proves the pipeline, not that the tiny model knows privacy.")
-    for path, what in (("scores.png", "scores by true level, base and tuned"),
-                       ("tuned/report.html", "the tuned model's figures beside the paper's, pictures, largest errors"),
-                       ("adapter/learning.jsonl", "figures on the hold-out while it trained"),
-                       ("summary.json", "all metrics with their intervals"),
-                       ("tuned/predictions.jsonl", "every answer of the tuned model"),
-                       ("adapter", "the LoRA adapter, with run.json saying what made it"),
-                       ("data", "the drawings, their annotations and labels")):  # fmt: skip
+    for path, what in (
+        ("scores.png", "scores by true level, base and tuned"),
+        ("tuned/report.html", "the tuned model's figures beside the paper's, pictures, largest errors"),
+        ("adapter/learning.jsonl", "figures on the hold-out while it trained"),
+        ("summary.json", "all metrics with their intervals"),
+        ("tuned/predictions.jsonl", "every answer of the tuned model"),
+        ("adapter", "the LoRA adapter, with run.json saying what made it"),
+        ("data", "the drawings, their annotations and labels"),
+    ):
         print(f"  {OUT / path}: {what}")
 
 
@@ -80,10 +84,20 @@ def commands() -> tuple[list[list[str]], list[str], list[str], list[str]]:
     """What the demo runs, as a user would type it: preparing the data, asking the base, training, asking the tuned."""
     data = str(OUT / "data")
     labels = [
-        ["cprt", "labels", "--source", "bench", "--input", f"{data}/cprt_{split}.json", "--images", data,
-         "--out", str(OUT / f"{split}.jsonl")]
+        [
+            "cprt",
+            "labels",
+            "--source",
+            "bench",
+            "--input",
+            f"{data}/cprt_{split}.json",
+            "--images",
+            data,
+            "--out",
+            str(OUT / f"{split}.jsonl"),
+        ]
         for split in ("train", "test")
-    ]  # fmt: skip
+    ]
     evaluation = ["cprt", "eval", "--config", "configs/eval/demo.yaml"]
     return (
         [

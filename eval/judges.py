@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cprt.decoding import SCORE_LEAD_IN
 from cprt.errors import InputError
-from cprt.local import check_adapter
+from cprt.models.decoding import SCORE_LEAD_IN
+from cprt.models.local import check_adapter
+from cprt.models.spec import ModelSpec, Question
 from cprt.prompts import PROMPTS, TARGETS, Prompt, build
-from cprt.questions import ModelSpec, Question
 from cprt.records import Label, read_json
 from cprt.taxonomy import Taxonomy
 
@@ -42,8 +42,12 @@ class Judge:
 
     def record(self) -> dict[str, Any]:
         """How its answers were decoded, for the run record."""
-        decoding: dict[str, Any] = {"greedy": self.spec.temperature == 0, "max_new_tokens": self.spec.max_new_tokens,
-                                    "dtype": self.spec.dtype, "max_pixels": self.spec.max_pixels}  # fmt: skip
+        decoding: dict[str, Any] = {
+            "greedy": self.spec.temperature == 0,
+            "max_new_tokens": self.spec.max_new_tokens,
+            "dtype": self.spec.dtype,
+            "max_pixels": self.spec.max_pixels,
+        }
         if self.expected:
             local = "the tree of all scores"
             decoding["expected"] = local if self.spec.base_url is None else f"top_logprobs {self.spec.top_logprobs}"
@@ -65,8 +69,10 @@ def from_options(
     """
     names = _names([adapter.rstrip("/") for adapter in adapters] or [model.rstrip("/")])
     stacked: Sequence[str | None] = adapters or [None]
-    rows = [{"name": name, "model": model, "adapter": adapter, **options}
-            for name, adapter in zip(names, stacked, strict=True)]  # fmt: skip
+    rows = [
+        {"name": name, "model": model, "adapter": adapter, **options}
+        for name, adapter in zip(names, stacked, strict=True)
+    ]
     specs = [ModelSpec.read(row, "options") for row in rows]
     return _judges([(spec, prompts, target) for spec in specs], decoding, taxonomy)
 
@@ -124,8 +130,10 @@ def _judges(
 def _names(paths: Sequence[str]) -> list[str]:
     """A folder name for each path: its last part, with the part before where two are the same."""
     for parts in range(1, 10):
-        names = [re.sub(r"[^A-Za-z0-9._-]+", "_", "-".join(Path(path).parts[-parts:])).lstrip("._-")[:80] or "model"
-                 for path in paths]  # fmt: skip
+        names = [
+            re.sub(r"[^A-Za-z0-9._-]+", "_", "-".join(Path(path).parts[-parts:])).lstrip("._-")[:80] or "model"
+            for path in paths
+        ]
         if len(set(map(str.lower, names))) == len(names):
             return names
     raise InputError(f"adapter: {Counter(paths).most_common(1)[0][0]!r} is there twice")
@@ -148,12 +156,16 @@ def trained_prompt(adapter: str, taxonomy: Taxonomy) -> Prompt | None:
     prompts = [build(name, "score", taxonomy) for name in PROMPTS] + [build("taxonomy", "attributes", taxonomy)]
     known = next((prompt for prompt in prompts if prompt.digest == digest), None)
     if known is None:
-        print(f"note: {record}: was trained with a prompt or taxonomy that is not known here; its answers may be worse",
-              file=sys.stderr)  # fmt: skip
+        print(
+            f"note: {record}: was trained with a prompt or taxonomy that is not known here; its answers may be worse",
+            file=sys.stderr,
+        )
     return known
 
 
 def asked_otherwise(adapter: str, trained: Prompt) -> str:
     """What to say where an adapter is not asked what it was trained on."""
-    return (f"{adapter} was trained with --prompt {trained.name} --target {trained.target}: asked otherwise, its "
-            "answers may be worse")  # fmt: skip
+    return (
+        f"{adapter} was trained with --prompt {trained.name} --target {trained.target}: asked otherwise, its "
+        "answers may be worse"
+    )

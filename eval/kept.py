@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cprt.errors import InputError
-from cprt.store import AnswerStore, read_answers
+from cprt.models.response_cache import AnswerStore, read_answers
 
 Row = Mapping[str, Any]
 

@@ -9,16 +9,16 @@ seen; ``against`` tests the difference to other predictions for the same labels.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from cprt.attribute_metrics import evaluate_attributes
-from cprt.calibration import CALIBRATIONS
-from cprt.config import parse, run
+from cprt.config import option, parse, run
 from cprt.errors import InputError
-from cprt.metrics import evaluate, paired_difference
+from cprt.metrics.attributes import evaluate_attributes
+from cprt.metrics.calibration import CALIBRATIONS
+from cprt.metrics.severity import evaluate, paired_difference
 from cprt.provenance import write_run
 from cprt.records import Label, Prediction, read_labels, read_predictions, write_json
 from cprt.taxonomy import Taxonomy
@@ -41,19 +41,15 @@ STATED = "stated"
 
 @dataclass
 class MetricsArguments:
-    predictions: str = field(metadata={"help": "predictions.jsonl"})
-    labels: str = field(metadata={"help": "labels.jsonl with the truth"})
-    out: str = field(metadata={"help": "metrics.json to write"})
-    against: str | None = field(
-        default=None, metadata={"help": "predictions.jsonl of another judge: a paired test of the difference"}
-    )
-    calibrate: str | None = field(
-        default=None, metadata={"help": "the judge's predictions for hold-out photos, to calibrate its scores on"}
-    )
-    calibrate_labels: str | None = field(default=None, metadata={"help": "labels.jsonl of these hold-out photos"})
-    resamples: int = field(default=1000, metadata={"help": "bootstrap resamples; 0: no intervals"})
-    seed: int = field(default=0, metadata={"help": "of the resamples and of the sampled pairs"})
-    taxonomy: str | None = field(default=None, metadata={"help": "YAML that extends the published taxonomy"})
+    predictions: str = option("predictions.jsonl")
+    labels: str = option("labels.jsonl with the truth")
+    out: str = option("metrics.json to write")
+    against: str | None = option("predictions.jsonl of another judge: a paired test of the difference", None)
+    calibrate: str | None = option("the judge's predictions for hold-out photos, to calibrate its scores on", None)
+    calibrate_labels: str | None = option("labels.jsonl of these hold-out photos", None)
+    resamples: int = option("bootstrap resamples; 0: no intervals", 1000)
+    seed: int = option("of the resamples and of the sampled pairs", 0)
+    taxonomy: str | None = option("YAML that extends the published taxonomy", None)
 
     def __post_init__(self) -> None:
         if (self.calibrate is None) != (self.calibrate_labels is None):
@@ -165,11 +161,18 @@ def against(
     if unknown is not None:
         raise InputError.at(file, f"prediction id {unknown!r} has no label")
     second = {row.id: row.score for row in other if row.score is not None}
-    pairs = [(by_id[row.id], row.score, second[row.id]) for row in predictions if row.score is not None
-             and row.id in second]  # fmt: skip
-    truth, mine, theirs, levels = (np.asarray(column, dtype=np.float64) for column in (
-        [label.score for label, _, _ in pairs], [score for _, score, _ in pairs], [score for _, _, score in pairs],
-        [label.level for label, _, _ in pairs]))  # fmt: skip
+    pairs = [
+        (by_id[row.id], row.score, second[row.id]) for row in predictions if row.score is not None and row.id in second
+    ]
+    truth, mine, theirs, levels = (
+        np.asarray(column, dtype=np.float64)
+        for column in (
+            [label.score for label, _, _ in pairs],
+            [score for _, score, _ in pairs],
+            [score for _, _, score in pairs],
+            [label.level for label, _, _ in pairs],
+        )
+    )
     return {"n": len(pairs), "figures": paired_difference(truth, mine, theirs, levels, taxonomy, **drawn)}
 
 

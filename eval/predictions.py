@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from cprt.advice import compose
-from cprt.decoding import Summary, from_top_logprobs, summarise
-from cprt.questions import Reply
+from cprt.models.decoding import Summary, from_top_logprobs, summarise
+from cprt.models.spec import Reply
 from cprt.records import PREDICTION_STATUSES, Label, Prediction
 from cprt.taxonomy import Taxonomy
 from eval.judges import Judge
@@ -24,8 +24,11 @@ def predict(judge: Judge, label: Label, row: Mapping[str, Any] | None, taxonomy:
     distribution = _summary(Reply.read(row)) if judge.expected and row is not None else None
     decoded: dict[str, Any] = {}
     if distribution is not None:
-        decoded = {"expected_score": distribution.mean, "median_score": distribution.median,
-                   "label_mass": distribution.mass}  # fmt: skip
+        decoded = {
+            "expected_score": distribution.mean,
+            "median_score": distribution.median,
+            "label_mass": distribution.mass,
+        }
     answer = outcome.answer
     if answer.attributes is not None:
         decoded["composed_score"] = compose(answer.attributes, taxonomy).score

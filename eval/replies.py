@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cprt.answers import Answer, parse
-from cprt.questions import Reply
+from cprt.models.spec import Reply
 from cprt.taxonomy import Taxonomy
 
 

@@ -14,28 +14,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from cprt.ask import Model
-from cprt.config import parse, run
+from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.images import check_images, image_root
-from cprt.local import DTYPES
-from cprt.pace import Stopped
+from cprt.models.ask import Model
+from cprt.models.local import DTYPES
+from cprt.models.rate_limiter import Stopped
+from cprt.models.response_cache import AnswerStore
+from cprt.models.spec import Question
 from cprt.prompts import PROMPTS, TARGETS
 from cprt.provenance import write_run
-from cprt.questions import Question
 from cprt.records import Label, Prediction, read_labels, write_json, write_jsonl
-from cprt.store import AnswerStore
 from cprt.taxonomy import Taxonomy
 from eval.judges import Judge, from_options, from_rows, photo_of
 from eval.kept import Kept, Shard
 from eval.metrics import measure, summary_line
 from eval.predictions import predict, quality
-from eval.report import write_report
+from eval.report.write import write_report
 
 RETRY = ("refused", "unparsed")
 DECODINGS = ("greedy", "expected")
@@ -43,54 +43,40 @@ DECODINGS = ("greedy", "expected")
 
 @dataclass
 class EvalArguments:
-    labels: str = field(metadata={"help": "labels.jsonl with the truth"})
-    images: str = field(metadata={"help": "folder that holds images/, or images/ itself"})
-    out: str = field(metadata={"help": "folder to write"})
-    model: str | None = field(
-        default=None,
-        metadata={"help": "checkpoint (a folder or a Hugging Face Hub name), or an endpoint's name for it"},
+    labels: str = option("labels.jsonl with the truth")
+    images: str = option("folder that holds images/, or images/ itself")
+    out: str = option("folder to write")
+    model: str | None = option("checkpoint (a folder or a Hugging Face Hub name), or an endpoint's name for it", None)
+    adapter: list[str] = option("LoRA folders to put on the model, each judged on its own", factory=list)
+    models: list[dict[str, Any]] = option(
+        "in place of model: a list of mappings, only in the YAML, see configs/eval/table6.yaml", factory=list
     )
-    adapter: list[str] = field(
-        default_factory=list, metadata={"help": "LoRA folders to put on the model, each judged on its own"}
+    only: list[str] = option("names of the models to ask; none: all", factory=list)
+    prompt: list[str] = option(
+        "what the model is asked: one prompt or several", factory=lambda: ["taxonomy"], choices=list(PROMPTS)
     )
-    models: list[dict[str, Any]] = field(
-        default_factory=list,
-        metadata={"help": "in place of model: a list of mappings, only in the YAML, see configs/eval/table6.yaml"},
+    target: str | None = option(
+        "what it is to answer; null: as the adapter was trained, else score", None, choices=list(TARGETS)
     )
-    only: list[str] = field(default_factory=list, metadata={"help": "names of the models to ask; none: all"})
-    prompt: list[str] = field(
-        default_factory=lambda: ["taxonomy"],
-        metadata={"help": "what the model is asked: one prompt or several", "choices": list(PROMPTS)},
+    decoding: str = option(
+        "expected: also mean and median over the probabilities of all scores", "greedy", choices=DECODINGS
     )
-    target: str | None = field(
-        default=None,
-        metadata={
-            "help": "what it is to answer; null: as the adapter was trained, else score",
-            "choices": list(TARGETS),
-        },
+    base_url: str | None = option("OpenAI-compatible endpoint that serves the model", None)
+    api_key_env: str | None = option("environment variable with the endpoint's key", None)
+    allow_remote: bool = option("photos may go to endpoints on other machines", False)
+    retry: list[str] = option(
+        f"ask again what ended so ({', '.join(RETRY)}); errors are always asked again", factory=list
     )
-    decoding: str = field(
-        default="greedy",
-        metadata={"help": "expected: also mean and median over the probabilities of all scores", "choices": DECODINGS},
+    model_revision: str | None = option("commit, tag or branch of a Hub model", None)
+    batch_size: int = option("photos a forward pass; larger is faster and needs memory", 16)
+    max_new_tokens: int = option("longest answer; a longer one is cut off and unparsed", 256)
+    max_pixels: int | None = option(
+        "largest photo in pixels after resizing; an adapter brings the cap it was trained with", None
     )
-    base_url: str | None = field(default=None, metadata={"help": "OpenAI-compatible endpoint that serves the model"})
-    api_key_env: str | None = field(default=None, metadata={"help": "environment variable with the endpoint's key"})
-    allow_remote: bool = field(default=False, metadata={"help": "photos may go to endpoints on other machines"})
-    retry: list[str] = field(
-        default_factory=list,
-        metadata={"help": f"ask again what ended so ({', '.join(RETRY)}); errors are always asked again"},
-    )
-    model_revision: str | None = field(default=None, metadata={"help": "commit, tag or branch of a Hub model"})
-    batch_size: int = field(default=16, metadata={"help": "photos a forward pass; larger is faster and needs memory"})
-    max_new_tokens: int = field(default=256, metadata={"help": "longest answer; a longer one is cut off and unparsed"})
-    max_pixels: int | None = field(
-        default=None,
-        metadata={"help": "largest photo in pixels after resizing; an adapter brings the cap it was trained with"},
-    )
-    dtype: str = field(default="auto", metadata={"help": "precision of the weights", "choices": list(DTYPES)})
-    limit: int | None = field(default=None, metadata={"help": "only the first so many labels"})
-    thumbnails: bool = field(default=False, metadata={"help": "small pictures of the listed photos in report.html"})
-    taxonomy: str | None = field(default=None, metadata={"help": "YAML that extends the published taxonomy"})
+    dtype: str = option("precision of the weights", "auto", choices=list(DTYPES))
+    limit: int | None = option("only the first so many labels", None)
+    thumbnails: bool = option("small pictures of the listed photos in report.html", False)
+    taxonomy: str | None = option("YAML that extends the published taxonomy", None)
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "max_new_tokens", "max_pixels", "limit"):
@@ -155,8 +141,10 @@ def main(argv: Sequence[str] | None = None) -> None:
             kept = Kept(out, store)  # read anew: other processes have gone on meanwhile
             missing = sum(kept.missing(one.keys) for one in asked)
             if missing and shard.world > 1:
-                print(f"{model.spec.name}: {missing} answers are still missing; the process that asks the last of them "
-                      "writes the predictions, and so does the same command in a single process")  # fmt: skip
+                print(
+                    f"{model.spec.name}: {missing} answers are still missing; the process that asks the last of them "
+                    "writes the predictions, and so does the same command in a single process"
+                )
                 continue
             for one in asked:
                 folder = out if len(judges) == 1 else out / one.judge.name
@@ -180,9 +168,15 @@ def find_judges(args: EvalArguments, taxonomy: Taxonomy) -> list[Judge]:
     if args.models:
         return from_rows(args.models, args.prompt, args.target, args.decoding, args.only, taxonomy)
     assert args.model is not None
-    options = {"revision": args.model_revision, "base_url": args.base_url, "api_key_env": args.api_key_env,
-               "batch_size": args.batch_size, "max_new_tokens": args.max_new_tokens, "max_pixels": args.max_pixels,
-               "dtype": args.dtype}  # fmt: skip
+    options = {
+        "revision": args.model_revision,
+        "base_url": args.base_url,
+        "api_key_env": args.api_key_env,
+        "batch_size": args.batch_size,
+        "max_new_tokens": args.max_new_tokens,
+        "max_pixels": args.max_pixels,
+        "dtype": args.dtype,
+    }
     if args.base_url is not None and args.max_pixels is None:
         del options["max_pixels"]
     return from_options(args.model, args.adapter, args.prompt, args.target, args.decoding, taxonomy, **options)
@@ -223,9 +217,18 @@ def write(
     metrics = measure(labels, predictions, taxonomy, file=str(folder / "predictions.jsonl"))
     write_json(folder / "metrics.json", metrics)
     config = {**vars(args), "models": [], "base_url": args.base_url and "endpoint", "judge": judge.spec.record()}
-    write_run(folder, config, {"labels": args.labels}, taxonomy=taxonomy.digest, prompt=judge.prompt.identity(),
-              model=judge.spec.identity["model"], adapter=judge.spec.identity.get("adapter"),
-              decoding=judge.record(), batch_size=judge.spec.batch_size, **_made(rows))  # fmt: skip
+    write_run(
+        folder,
+        config,
+        {"labels": args.labels},
+        taxonomy=taxonomy.digest,
+        prompt=judge.prompt.identity(),
+        model=judge.spec.identity["model"],
+        adapter=judge.spec.identity.get("adapter"),
+        decoding=judge.record(),
+        batch_size=judge.spec.batch_size,
+        **_made(rows),
+    )
     print(f"{folder}: {summary_line(metrics)}")
     if all(prediction.status == "error" for prediction in predictions):
         raise InputError(f"{folder}: every photo ended in an error (the first: {predictions[0].error})")

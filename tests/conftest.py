@@ -64,21 +64,50 @@ def prepare(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Demo]:
     """Makes a small demo with the commands' own entry points."""
     from cprt.prompts import build
     from cprt.records import Pair, read_pairs, write_jsonl
-    from data_prep import demo_data, labels, pairs
+    from data_prep import labels, pairs
+    from data_prep.demo import data as demo_data
 
     def make(val: int, test: int, size: int, seed: int = 5) -> Demo:
         folder = tmp_path_factory.mktemp("demo")
         data = folder / "data"
         demo_data.main(["--out", str(data), "--val", str(val), "--test", str(test), "--seed", str(seed)])
         for split in ("train", "test"):
-            labels.main(["--source", "bench", "--input", str(data / f"cprt_{split}.json"), "--images", str(data),
-                         "--out", str(folder / f"{split}.jsonl")])  # fmt: skip
-        pairs.main(["--labels", str(folder / "train.jsonl"), "--images", str(data), "--out", str(folder / "pairs"),
-                    "--prompt", "taxonomy", "--target", "attributes", "--size", str(size), "--seed", "0"])  # fmt: skip
+            labels.main(
+                [
+                    "--source",
+                    "bench",
+                    "--input",
+                    str(data / f"cprt_{split}.json"),
+                    "--images",
+                    str(data),
+                    "--out",
+                    str(folder / f"{split}.jsonl"),
+                ]
+            )
+        pairs.main(
+            [
+                "--labels",
+                str(folder / "train.jsonl"),
+                "--images",
+                str(data),
+                "--out",
+                str(folder / "pairs"),
+                "--prompt",
+                "taxonomy",
+                "--target",
+                "attributes",
+                "--size",
+                str(size),
+                "--seed",
+                "0",
+            ]
+        )
         short = build("zero_shot").messages()
         for name in ("train.jsonl", "holdout.jsonl"):
-            rows = [Pair(pair.id, pair.images, short, pair.completion, pair.level, pair.score)
-                    for pair in read_pairs(folder / "pairs" / name)]  # fmt: skip
+            rows = [
+                Pair(pair.id, pair.images, short, pair.completion, pair.level, pair.score)
+                for pair in read_pairs(folder / "pairs" / name)
+            ]
             write_jsonl(folder / "short_pairs" / name, rows)
         return Demo(data, folder / "train.jsonl", folder / "test.jsonl", folder / "pairs", folder / "short_pairs")
 

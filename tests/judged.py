@@ -55,7 +55,11 @@ def write_folder(
     write_jsonl(folder / "predictions.jsonl", predictions)
     write_json(folder / "metrics.json", measure(labels, predictions, TAXONOMY, str(folder), resamples=100))
     config = {"judge": {"adapter": adapter} if adapter else {}}
-    made = {"taxonomy": TAXONOMY.digest, "prompt": {"name": "taxonomy", "target": "score"}, "model": "of the base",
-            "adapter": "of the adapter" if adapter else None}  # fmt: skip
+    made = {
+        "taxonomy": TAXONOMY.digest,
+        "prompt": {"name": "taxonomy", "target": "score"},
+        "model": "of the base",
+        "adapter": "of the adapter" if adapter else None,
+    }
     write_run(folder, config, {"labels": file}, **{**made, **facts})
     return folder

@@ -132,8 +132,16 @@ class Misbehaving:
             message = {"role": "assistant", "content": answer[0]}
             choice = {"index": 0, "message": message, "finish_reason": answer[1]}
             usage = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}
-            content = json.dumps({"id": "x", "object": "chat.completion", "created": 0, "model": body["model"],
-                                  "choices": [choice], "usage": usage}).encode()  # fmt: skip
+            content = json.dumps(
+                {
+                    "id": "x",
+                    "object": "chat.completion",
+                    "created": 0,
+                    "model": body["model"],
+                    "choices": [choice],
+                    "usage": usage,
+                }
+            ).encode()
         if fault in ("429", "429-date"):
             status, content = 429, json.dumps({"error": {"message": "slow down", "code": "rate_limit"}}).encode()
             extra = f"retry-after: {'0.2' if fault == '429' else formatdate(time.time() + 1, usegmt=True)}\r\n"
@@ -193,8 +201,19 @@ def transformers_serve(models: list[Path], logs: Path) -> Iterator[dict[Path, st
             with socket.socket() as free:
                 free.bind(("127.0.0.1", 0))
                 port = free.getsockname()[1]
-            command = [str(Path(sys.executable).with_name("transformers")), "serve", str(model), "--host", "127.0.0.1",
-                       "--port", str(port), "--device", "cpu", "--dtype", "float32"]  # fmt: skip
+            command = [
+                str(Path(sys.executable).with_name("transformers")),
+                "serve",
+                str(model),
+                "--host",
+                "127.0.0.1",
+                "--port",
+                str(port),
+                "--device",
+                "cpu",
+                "--dtype",
+                "float32",
+            ]
             with open(logs / f"serve_{number}.log", "w") as log:
                 processes.append(subprocess.Popen(command, stdout=log, stderr=log, env=environment))
             urls[model] = f"http://127.0.0.1:{port}/v1"

@@ -15,11 +15,21 @@ from loopback import transformers_serve
 from PIL import Image
 
 import eval.run
-from cprt.local import LocalModel
+from cprt.models.local import LocalModel
 from cprt.records import read_predictions
 
-FIGURES = {"n", "coverage", "pearson", "spearman", "mae", "bias", "level_accuracy", "inter_level_accuracy",
-           "intra_level_accuracy", "status_counts"}  # fmt: skip
+FIGURES = {
+    "n",
+    "coverage",
+    "pearson",
+    "spearman",
+    "mae",
+    "bias",
+    "level_accuracy",
+    "inter_level_accuracy",
+    "intra_level_accuracy",
+    "status_counts",
+}
 
 
 @pytest.fixture(scope="module")
@@ -81,19 +91,36 @@ def test_the_adapter_gives_the_same_scores_through_transformers_merged_and_serve
     common = {"max_new_tokens": 96, "max_pixels": 9216}
     local = {**common, "dtype": "float32"}
     with transformers_serve([merged], tmp_path) as urls:
-        models = [{"name": "adapter", "model": str(demo_base), "adapter": str(adapter), **local},
-                  {"name": "merged", "model": str(merged), **local},
-                  {"name": "served", "model": str(merged), "base_url": urls[merged], "image_format": "png",
-                   "concurrency": 2, **common}]  # fmt: skip
-        options = {"models": models, "labels": str(outputs / "test.jsonl"), "images": str(outputs / "data"),
-                   "out": str(tmp_path / "out"), "target": "attributes", "decoding": "expected",
-                   "limit": 16}  # fmt: skip
+        models = [
+            {"name": "adapter", "model": str(demo_base), "adapter": str(adapter), **local},
+            {"name": "merged", "model": str(merged), **local},
+            {
+                "name": "served",
+                "model": str(merged),
+                "base_url": urls[merged],
+                "image_format": "png",
+                "concurrency": 2,
+                **common,
+            },
+        ]
+        options = {
+            "models": models,
+            "labels": str(outputs / "test.jsonl"),
+            "images": str(outputs / "data"),
+            "out": str(tmp_path / "out"),
+            "target": "attributes",
+            "decoding": "expected",
+            "limit": 16,
+        }
         (tmp_path / "eval.yaml").write_text(yaml.safe_dump(options))
         eval.run.main(["--config", str(tmp_path / "eval.yaml")])
-    found = {name: read_predictions(tmp_path / "out" / name / "predictions.jsonl") for name in
-             ("adapter", "merged", "served")}  # fmt: skip
-    scores, texts = ({name: [getattr(row, column) for row in rows] for name, rows in found.items()}
-                     for column in ("score", "text"))  # fmt: skip
+    found = {
+        name: read_predictions(tmp_path / "out" / name / "predictions.jsonl")
+        for name in ("adapter", "merged", "served")
+    }
+    scores, texts = (
+        {name: [getattr(row, column) for row in rows] for name, rows in found.items()} for column in ("score", "text")
+    )
     assert scores["adapter"] == scores["merged"] == scores["served"]
     assert texts["adapter"] == texts["merged"] == texts["served"]
     assert None not in scores["served"] and len(set(scores["served"])) > 8

@@ -49,7 +49,9 @@ def test_the_wiring_stays_short():
     assert len((ROOT / "train" / "sft.py").read_text().splitlines()) < 150
 
 
-IMPORTS = "import cprt.answers, cprt.local, cprt.metrics, cprt.prompts, cprt.records, cprt.scoring, cprt.store"
+IMPORTS = """
+import cprt.answers, cprt.metrics.severity, cprt.models.local, cprt.models.response_cache, cprt.prompts, cprt.scoring
+"""
 HELP = """
 from importlib import import_module
 try:

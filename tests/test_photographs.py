@@ -20,7 +20,7 @@ import eval.metrics
 import eval.run
 import train.sft
 from cprt.images import load_image
-from cprt.local import load_processor
+from cprt.models.local import load_processor
 from cprt.prompts import build
 from cprt.provenance import model_digest
 from cprt.records import read_labels, read_pairs, read_predictions
@@ -69,8 +69,22 @@ def test_labels(photographs):
 @pytest.mark.parametrize("target", ["score", "attributes"])
 def test_pairs(photographs, tmp_path, target):
     """Each answer is the label, the half-hidden name left out; six photographs train and four are held out."""
-    pairs.main(["--labels", str(photographs.labels), "--images", str(photographs.images), "--out", str(tmp_path),
-                "--target", target, "--size", "6", "--seed", "1"])  # fmt: skip
+    pairs.main(
+        [
+            "--labels",
+            str(photographs.labels),
+            "--images",
+            str(photographs.images),
+            "--out",
+            str(tmp_path),
+            "--target",
+            target,
+            "--size",
+            "6",
+            "--seed",
+            "1",
+        ]
+    )
     rows = read_pairs(tmp_path / "train.jsonl") + read_pairs(tmp_path / "holdout.jsonl")
     assert len(read_pairs(tmp_path / "train.jsonl")) == 6 and len({row.id for row in rows}) == 10
     answers = {row.id: json.loads(row.completion[0]["content"][0]["text"]) for row in rows}
@@ -94,17 +108,67 @@ def test_training_and_evaluation(photographs, demo_base, root, tmp_path, monkeyp
     monkeypatch.chdir(root)
     adapter, out = tmp_path / "adapter", tmp_path / "tuned"
     prepared = ["--images", str(photographs.images)]
-    pairs.main(["--labels", str(photographs.labels), *prepared, "--out", str(tmp_path / "pairs"), "--size", "8",
-                "--prompt", "zero_shot"])  # fmt: skip
-    monkeypatch.setattr(sys, "argv", [
-        "train/sft.py", "--config", "configs/sft/demo.yaml", "--pairs", str(tmp_path / "pairs"), *prepared,
-        "--output_dir", str(adapter), "--global_batch_size", "4", "--per_device_train_batch_size", "2",
-        "--max_steps", "3", "--eval_strategy", "no", "--warmup_steps", "0", "--max_pixels", "8192",
-    ])  # fmt: skip
+    pairs.main(
+        [
+            "--labels",
+            str(photographs.labels),
+            *prepared,
+            "--out",
+            str(tmp_path / "pairs"),
+            "--size",
+            "8",
+            "--prompt",
+            "zero_shot",
+        ]
+    )
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        [
+            "train/sft.py",
+            "--config",
+            "configs/sft/demo.yaml",
+            "--pairs",
+            str(tmp_path / "pairs"),
+            *prepared,
+            "--output_dir",
+            str(adapter),
+            "--global_batch_size",
+            "4",
+            "--per_device_train_batch_size",
+            "2",
+            "--max_steps",
+            "3",
+            "--eval_strategy",
+            "no",
+            "--warmup_steps",
+            "0",
+            "--max_pixels",
+            "8192",
+        ],
+    )
     train.sft.main()
-    eval.run.main(["--model", str(demo_base), "--adapter", str(adapter), "--labels", str(photographs.labels), *prepared,
-                   "--out", str(out), "--prompt", "zero_shot", "--batch_size", "4", "--max_new_tokens", "24",
-                   "--dtype", "float32"])  # fmt: skip
+    eval.run.main(
+        [
+            "--model",
+            str(demo_base),
+            "--adapter",
+            str(adapter),
+            "--labels",
+            str(photographs.labels),
+            *prepared,
+            "--out",
+            str(out),
+            "--prompt",
+            "zero_shot",
+            "--batch_size",
+            "4",
+            "--max_new_tokens",
+            "24",
+            "--dtype",
+            "float32",
+        ]
+    )
     predictions = read_predictions(out / "predictions.jsonl")
     assert {row.id for row in predictions} == {label.id for label in read_labels(photographs.labels)}
     assert all(row.text for row in predictions)
@@ -115,8 +179,16 @@ def test_training_and_evaluation(photographs, demo_base, root, tmp_path, monkeyp
     metrics = json.loads((out / "metrics.json").read_text())
     assert metrics["n"] == 10 == sum(metrics["status_counts"].values())
     assert metrics["coverage"] == metrics["status_counts"]["ok"] / 10
-    eval.metrics.main(["--predictions", str(out / "predictions.jsonl"), "--labels", str(photographs.labels),
-                       "--out", str(tmp_path / "again.json")])  # fmt: skip
+    eval.metrics.main(
+        [
+            "--predictions",
+            str(out / "predictions.jsonl"),
+            "--labels",
+            str(photographs.labels),
+            "--out",
+            str(tmp_path / "again.json"),
+        ]
+    )
     assert json.loads((tmp_path / "again.json").read_text()) == metrics
 
 

@@ -19,8 +19,15 @@ from cprt.prompts import PROMPTS, build
 
 TILE = 32  # pixels; the real one has 560
 PAD = "<|finetune_right_pad_id|>"
-SPECIAL = ["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>",
-           "<|python_tag|>", PAD]  # fmt: skip
+SPECIAL = [
+    "<|begin_of_text|>",
+    "<|end_of_text|>",
+    "<|start_header_id|>",
+    "<|end_header_id|>",
+    "<|eot_id|>",
+    "<|python_tag|>",
+    PAD,
+]
 IMAGE = "<|image|>"
 
 # The form of Llama 3, with images where the content list has them.
@@ -76,8 +83,12 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(vocab_size=900, special_tokens=SPECIAL, show_progress=False,
-                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet())  # fmt: skip
+    trainer = trainers.BpeTrainer(
+        vocab_size=900,
+        special_tokens=SPECIAL,
+        show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )
     prompts = [build(name) for name in PROMPTS] + [build("taxonomy", "attributes")]
     tokenizer.train_from_iterator([text for prompt in prompts for text in (prompt.policy, prompt.question)], trainer)
     tokenizer.add_special_tokens([IMAGE])

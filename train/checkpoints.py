@@ -78,14 +78,21 @@ def check_resume(checkpoint: Path, recipe: Mapping[str, Any]) -> None:
         if not (checkpoint / name).is_file() or file_digest(checkpoint / name) != digest:
             raise InputError(f"resume_from_checkpoint {checkpoint}: {name} is missing or damaged; take an earlier one")
     if not any("optim" in name for name in record.get("files", {})):
-        raise InputError(f"resume_from_checkpoint {checkpoint}: holds no optimiser (save_only_model), so the "
-                         "run cannot go on as it was")  # fmt: skip
+        raise InputError(
+            f"resume_from_checkpoint {checkpoint}: holds no optimiser (save_only_model), so the "
+            "run cannot go on as it was"
+        )
     was = record.get("recipe", {})
-    changes = [f"{name} was {_short(was.get(name))} and is {_short(recipe.get(name))}"
-               for name in {**was, **recipe} if was.get(name) != recipe.get(name)]  # fmt: skip
+    changes = [
+        f"{name} was {_short(was.get(name))} and is {_short(recipe.get(name))}"
+        for name in {**was, **recipe}
+        if was.get(name) != recipe.get(name)
+    ]
     if changes:
-        raise InputError(f"resume_from_checkpoint {checkpoint}: belongs to another run ({'; '.join(changes)}); "
-                         "undo the change, or start anew with another output_dir")  # fmt: skip
+        raise InputError(
+            f"resume_from_checkpoint {checkpoint}: belongs to another run ({'; '.join(changes)}); "
+            "undo the change, or start anew with another output_dir"
+        )
 
 
 def _short(value: Any) -> str:

@@ -71,8 +71,10 @@ def adapter_tensors(model: Any) -> dict[str, torch.Tensor]:
     A weight that FSDP has sharded is gathered.
     """
     tensors = get_peft_model_state_dict(model)
-    return {name: (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach().cpu()
-            for name, tensor in tensors.items()}  # fmt: skip
+    return {
+        name: (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach().cpu()
+        for name, tensor in tensors.items()
+    }
 
 
 def check_saved(expected: Mapping[str, torch.Tensor], folder: str | Path) -> int:

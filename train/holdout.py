@@ -15,8 +15,8 @@ from tqdm import tqdm
 from cprt.answers import parse as parse_answer
 from cprt.errors import InputError
 from cprt.images import load_image
-from cprt.local import LocalModel
-from cprt.metrics import bias, level_accuracy, mae, pearson, spearman
+from cprt.metrics.severity import bias, level_accuracy, mae, pearson, spearman
+from cprt.models.local import LocalModel
 from cprt.records import Pair, read_pairs
 from cprt.scoring import levels_of
 from cprt.taxonomy import Taxonomy

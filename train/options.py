@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from accelerate.utils import DistributedType
 
+from cprt.config import option
 from cprt.errors import InputError
 from train.checkpoints import UNFINISHED, newest
 from train.holdout import GREATER_IS_BETTER
@@ -17,35 +18,26 @@ from train.holdout import GREATER_IS_BETTER
 
 @dataclass
 class DataArguments:
-    pairs: str = field(metadata={"help": "folder made by cprt pairs, with train.jsonl and holdout.jsonl"})
-    images: str = field(metadata={"help": "folder that holds images/, or images/ itself"})
-    max_pixels: int | None = field(
-        default=None,
-        metadata={
-            "help": "largest photo in pixels after resizing; needed for Qwen3-VL, whose stock limit is 16k tokens"
-        },
+    pairs: str = option("folder made by cprt pairs, with train.jsonl and holdout.jsonl")
+    images: str = option("folder that holds images/, or images/ itself")
+    max_pixels: int | None = option(
+        "largest photo in pixels after resizing; needed for Qwen3-VL, whose stock limit is 16k tokens", None
     )
-    global_batch_size: int = field(
-        default=128,
-        metadata={"help": "pairs per optimiser step over all processes; accumulation steps follow from it"},
+    global_batch_size: int = option(
+        "pairs per optimiser step over all processes; accumulation steps follow from it", 128
     )
-    shared_prefix: bool = field(
-        default=True,
-        metadata={"help": "compute the text that all samples share once per step: same result, several times faster"},
+    shared_prefix: bool = option(
+        "compute the text that all samples share once per step: same result, several times faster", True
     )
-    holdout_size: int = field(
-        default=64,
-        metadata={"help": "photos of the hold-out that the model is asked about every eval_steps, if eval_strategy"},
+    holdout_size: int = option(
+        "photos of the hold-out that the model is asked about every eval_steps, if eval_strategy", 64
     )
-    max_new_tokens: int = field(default=256, metadata={"help": "longest answer on the hold-out"})
-    taxonomy: str | None = field(default=None, metadata={"help": "YAML that extends the published taxonomy"})
-    wandb: bool = field(
-        default=False,
-        metadata={"help": "log to Weights & Biases, as report_to: wandb; offline unless its variables say otherwise"},
+    max_new_tokens: int = option("longest answer on the hold-out", 256)
+    taxonomy: str | None = option("YAML that extends the published taxonomy", None)
+    wandb: bool = option(
+        "log to Weights & Biases, as report_to: wandb; offline unless its variables say otherwise", False
     )
-    overwrite: bool = field(
-        default=False, metadata={"help": "replace the adapter and checkpoints that are in output_dir"}
-    )
+    overwrite: bool = option("replace the adapter and checkpoints that are in output_dir", False)
 
     def __post_init__(self) -> None:
         for name in ("global_batch_size", "max_pixels", "holdout_size", "max_new_tokens"):
@@ -109,8 +101,10 @@ def settle(data: DataArguments, model: Any, args: Any) -> None:
     args.logging_nan_inf_filter = False  # the default hides a loss that is NaN
     if args.load_best_model_at_end:
         if args.metric_for_best_model not in GREATER_IS_BETTER:
-            raise InputError(f"metric_for_best_model is {args.metric_for_best_model}, but must be one of "
-                             f"{', '.join(GREATER_IS_BETTER)}, measured on the hold-out")  # fmt: skip
+            raise InputError(
+                f"metric_for_best_model is {args.metric_for_best_model}, but must be one of "
+                f"{', '.join(GREATER_IS_BETTER)}, measured on the hold-out"
+            )
         args.greater_is_better = GREATER_IS_BETTER[args.metric_for_best_model]
     if args.eval_on_start or args.eval_strategy not in ("no", "steps", "epoch"):
         raise InputError("eval_strategy must be no, steps or epoch, and eval_on_start false")
@@ -125,21 +119,26 @@ def check_launch(accelerator: Any, args: Any) -> None:
     Without a GPU Accelerate turns an FSDP configuration into plain data parallelism, and with sharded state dicts
     transformers saves no adapter at all, both without a word. Raises InputError.
     """
-    for variable, kind in (("ACCELERATE_USE_FSDP", DistributedType.FSDP),
-                           ("ACCELERATE_USE_DEEPSPEED", DistributedType.DEEPSPEED)):  # fmt: skip
+    for variable, kind in (
+        ("ACCELERATE_USE_FSDP", DistributedType.FSDP),
+        ("ACCELERATE_USE_DEEPSPEED", DistributedType.DEEPSPEED),
+    ):
         if os.environ.get(variable) == "true" and accelerator.distributed_type != kind:
             raise InputError(
                 f"the Accelerate configuration asks for {kind.value}, but this run is "
                 f"{accelerator.distributed_type.value}: it needs GPUs, and one process for each"
             )
     if args.eval_strategy != "no" and accelerator.distributed_type in (DistributedType.FSDP, DistributedType.DEEPSPEED):
-        raise InputError("eval_strategy must be no where weights are sharded: generating would take a gather a token; "
-                         "ask the checkpoints with cprt eval instead")  # fmt: skip
+        raise InputError(
+            "eval_strategy must be no where weights are sharded: generating would take a gather a token; "
+            "ask the checkpoints with cprt eval instead"
+        )
     if accelerator.distributed_type == DistributedType.FSDP:
         state_dict = str(accelerator.state.fsdp_plugin.state_dict_type)
         if "FULL_STATE_DICT" not in state_dict:
-            raise InputError(f"fsdp_state_dict_type is {state_dict}, with which no adapter is saved; it must be "
-                             "FULL_STATE_DICT")  # fmt: skip
+            raise InputError(
+                f"fsdp_state_dict_type is {state_dict}, with which no adapter is saved; it must be FULL_STATE_DICT"
+            )
 
 
 def _check_output(output: Path, resume: str | None, overwrite: bool) -> None:

@@ -12,12 +12,42 @@ from cprt.provenance import file_digest
 from cprt.records import Pair
 
 # What is left out changes speed or what is kept, not what is learnt: the batch is the same for any number of processes.
-_MODEL = ("lora_r", "lora_alpha", "lora_dropout", "lora_target_modules", "use_rslora", "use_dora", "dtype",
-          "load_in_4bit", "bnb_4bit_quant_type", "use_bnb_nested_quant", "attn_implementation")  # fmt: skip
-_TRAINER = ("seed", "data_seed", "max_steps", "num_train_epochs", "learning_rate", "lr_scheduler_type",
-            "lr_scheduler_kwargs", "warmup_steps", "optim", "optim_args", "weight_decay", "adam_beta1", "adam_beta2",
-            "adam_epsilon", "max_grad_norm", "label_smoothing_factor", "neftune_noise_alpha", "bf16", "fp16",
-            "loss_type", "ignore_data_skip")  # fmt: skip
+_MODEL = (
+    "lora_r",
+    "lora_alpha",
+    "lora_dropout",
+    "lora_target_modules",
+    "use_rslora",
+    "use_dora",
+    "dtype",
+    "load_in_4bit",
+    "bnb_4bit_quant_type",
+    "use_bnb_nested_quant",
+    "attn_implementation",
+)
+_TRAINER = (
+    "seed",
+    "data_seed",
+    "max_steps",
+    "num_train_epochs",
+    "learning_rate",
+    "lr_scheduler_type",
+    "lr_scheduler_kwargs",
+    "warmup_steps",
+    "optim",
+    "optim_args",
+    "weight_decay",
+    "adam_beta1",
+    "adam_beta2",
+    "adam_epsilon",
+    "max_grad_norm",
+    "label_smoothing_factor",
+    "neftune_noise_alpha",
+    "bf16",
+    "fp16",
+    "loss_type",
+    "ignore_data_skip",
+)
 
 
 def recipe(
@@ -27,7 +57,7 @@ def recipe(
 
     Args:
         data, model, args: DataArguments, TRL's ModelConfig and SFTConfig.
-        base: what names the weights that are tuned (``cprt.local.identity``).
+        base: what names the weights that are tuned (``cprt.models.local.identity``).
         train_file, pairs, root: the pairs, and where their photos lie. Photos count by name and size.
     """
     photos = hashlib.sha256()

@@ -17,7 +17,7 @@ from trl import ModelConfig, SFTConfig
 from cprt.config import parse, run
 from cprt.errors import InputError
 from cprt.images import check_images, image_root
-from cprt.local import identity, load_model, load_processor, revision_of
+from cprt.models.local import identity, load_model, load_processor, revision_of
 from cprt.provenance import run_record
 from cprt.records import read_pairs, write_json
 from train.adapter import check_quantized, lora_config, quantization
@@ -48,12 +48,21 @@ def main() -> None:
     record = run_record(
         {"data": vars(data), "model": vars(model_args), "trainer": args.to_dict()},
         {"pairs": train_file},
-        seed=args.seed, base_model=base, base_revision=commit, base_digest=made_by["base"],
-        prompt_sha256=made_by["prompt"], recipe=made_by,
-    )  # fmt: skip
+        seed=args.seed,
+        base_model=base,
+        base_revision=commit,
+        base_digest=made_by["base"],
+        prompt_sha256=made_by["prompt"],
+        recipe=made_by,
+    )
 
-    model = load_model(base, revision, dtype=model_args.dtype, attn_implementation=model_args.attn_implementation,
-                       quantization_config=quantization(model_args))  # fmt: skip
+    model = load_model(
+        base,
+        revision,
+        dtype=model_args.dtype,
+        attn_implementation=model_args.attn_implementation,
+        quantization_config=quantization(model_args),
+    )
     # Qwen3-VL says it takes no loss arguments. Left so, the loss is a mean of micro-batch means, and four batches of
     # one train another model than one batch of four.
     model.accepts_loss_kwargs = True
@@ -84,8 +93,10 @@ def main() -> None:
         if model_args.load_in_4bit:
             print(f"in four bits: {check_quantized(model)} layers of the language model")
         print("the loss is taken on:", *(f"  {text!r}" for text in preview_labels(trainer)), sep="\n")
-        print(f"{len(pairs)} pairs, {data.global_batch_size} a step ({args.gradient_accumulation_steps} x "
-              f"{args.per_device_train_batch_size} on each of {args.world_size} processes)")  # fmt: skip
+        print(
+            f"{len(pairs)} pairs, {data.global_batch_size} a step ({args.gradient_accumulation_steps} x "
+            f"{args.per_device_train_batch_size} on each of {args.world_size} processes)"
+        )
         print("shared prefix:", f"no, {trainer.plain_reason}" if trainer.plain_reason else "yes")
         check_images(root, [image for pair in pairs for image in pair.images], decode=True)
         if args.resume_from_checkpoint is None:
@@ -100,8 +111,10 @@ def main() -> None:
     tensors = adapter_tensors(trainer.model)
     if trainer.is_world_process_zero():
         (output / "training_args.bin").unlink(missing_ok=True)  # a pickle that can hold a token; run.json says it all
-        write_json(output / "run.json", {**record, "result": {"steps": trainer.state.global_step, **result.metrics,
-                                                              "holdout": learnt}})  # fmt: skip
+        write_json(
+            output / "run.json",
+            {**record, "result": {"steps": trainer.state.global_step, **result.metrics, "holdout": learnt}},
+        )
         print(f"{output}: {check_saved(tensors, output)} adapter tensors saved and read back")
         if trainer.accelerator.distributed_type not in (DistributedType.FSDP, DistributedType.DEEPSPEED):
             row = trainer._prepare_inputs(trainer.data_collator([trainer.train_dataset[0]]))

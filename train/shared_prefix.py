@@ -213,8 +213,11 @@ def plain_reason(trainer: Any) -> str | None:
         return "fp16 loss scaling would scale the carried gradient twice"
     if args.gradient_checkpointing and (args.gradient_checkpointing_kwargs or {}).get("use_reentrant"):
         return "reentrant checkpointing loses the prefix's gradient"
-    if trainer.accelerator.distributed_type not in (DistributedType.NO, DistributedType.MULTI_CPU,
-                                                    DistributedType.MULTI_GPU):  # fmt: skip
+    if trainer.accelerator.distributed_type not in (
+        DistributedType.NO,
+        DistributedType.MULTI_CPU,
+        DistributedType.MULTI_GPU,
+    ):
         return f"{trainer.accelerator.distributed_type.value} shards the weights"
     if args.n_gpu > 1:
         return "one process with several GPUs copies the model at every step; use accelerate launch"

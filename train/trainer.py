@@ -94,8 +94,10 @@ class JudgeTrainer(SharedPrefixTrainer):
                 self.state.save_to_json(str(written / TRAINER_STATE_NAME))
                 seal(written, {**self.record, "step": self.state.global_step})
         except (OSError, RuntimeError, SafetensorError) as error:  # a full disk shows itself as any of these
-            raise InputError(f"{output}: checkpoint {self.state.global_step} cannot be written "
-                             f"({str(error).splitlines()[0]}); earlier ones are whole") from error  # fmt: skip
+            raise InputError(
+                f"{output}: checkpoint {self.state.global_step} cannot be written "
+                f"({str(error).splitlines()[0]}); earlier ones are whole"
+            ) from error
         finally:
             args.output_dir, args.save_total_limit = str(output), limit
         if args.should_save:

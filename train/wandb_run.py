@@ -21,6 +21,9 @@ class WandbRun(TrainerCallback):
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
         if state.is_world_process_zero:
-            series = {("" if name.startswith("eval_") else "train/") + name.replace("eval_", "holdout/", 1): value
-                      for name, value in (logs or {}).items() if isinstance(value, (int, float))}  # fmt: skip
+            series = {
+                ("" if name.startswith("eval_") else "train/") + name.replace("eval_", "holdout/", 1): value
+                for name, value in (logs or {}).items()
+                if isinstance(value, (int, float))
+            }
             self.run.log({**series, "step": state.global_step})

@@ -18,7 +18,7 @@ from judged import TAXONOMY, judge, make_labels
 from PIL import Image
 
 from eval.metrics import measure
-from eval.report import write_report
+from eval.report.write import write_report
 
 pytestmark = pytest.mark.browser
 

@@ -70,8 +70,9 @@ def test_the_advice_is_the_best_of_all_subsets(keys, until_level, until_score):
         rivals = [exact(keys - set(some))[0] for some in itertools.combinations(keys, len(hidden))]
         assert step.score == min(rivals)
     assert meets(keys - hidden)
-    fewest = min(n for n in range(len(keys) + 1)
-                 if any(meets(keys - set(some)) for some in itertools.combinations(keys, n)))  # fmt: skip
+    fewest = min(
+        n for n in range(len(keys) + 1) if any(meets(keys - set(some)) for some in itertools.combinations(keys, n))
+    )
     assert len(steps) == fewest
     assert {key: (one.score, one.level) for key, one in without_each(keys).items()} == {
         key: exact(keys - {key}) for key in keys

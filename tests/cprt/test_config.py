@@ -66,9 +66,13 @@ def test_a_bad_yaml_value_is_named_with_its_line(tmp_path: Path, line: str, comp
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
-    [("a: [", "c.yaml:1: not valid YAML"), ("- a", "must be a YAML mapping"), ("", "must be a YAML mapping"),
-     ("labels: a\nrank: 101", "c.yaml: rank must be at most 100")],
-)  # fmt: skip
+    [
+        ("a: [", "c.yaml:1: not valid YAML"),
+        ("- a", "must be a YAML mapping"),
+        ("", "must be a YAML mapping"),
+        ("labels: a\nrank: 101", "c.yaml: rank must be at most 100"),
+    ],
+)
 def test_a_bad_yaml_file_is_named(tmp_path: Path, text: str, complaint: str):
     with pytest.raises(InputError, match="c.yaml") as caught:
         parse_yaml(tmp_path, text)

@@ -70,8 +70,13 @@ def test_what_is_no_photo_is_refused_with_its_name_and_reason(tmp_path: Path):
     whole = save(Image.effect_noise((64, 48), 90), tmp_path / "whole.jpg").read_bytes()
     (tmp_path / "cut.jpg").write_bytes(whole[: len(whole) // 2])
     bomb(tmp_path / "bomb.png")
-    reasons = {"text.jpg": "is not an image", "empty.jpg": "is not an image", "cut.jpg": "cannot be read as an image",
-               "bomb.png": "too many pixels", "gone.jpg": "no such image"}  # fmt: skip
+    reasons = {
+        "text.jpg": "is not an image",
+        "empty.jpg": "is not an image",
+        "cut.jpg": "cannot be read as an image",
+        "bomb.png": "too many pixels",
+        "gone.jpg": "no such image",
+    }
     for name, reason in reasons.items():
         with pytest.raises(InputError, match=f"{name}: .*{reason}"):
             load_image(tmp_path / name)
@@ -144,9 +149,15 @@ def test_a_jpeg_of_nothing_but_pixels_may_go_as_it_is(tmp_path: Path):
 def test_whatever_else_a_jpeg_holds_keeps_it_from_going_as_it_is(tmp_path: Path):
     exif = Image.Exif()
     exif[0x010E] = "secret"
-    others = {"exif": {"exif": exif}, "comment": {"comment": b"secret"}, "profile": {"icc_profile": b"secret" * 9},
-              "density": {"dpi": (300, 300)}, "progressive": {"progressive": True}, "grey": {"mode": "L"},
-              "four colours": {"mode": "CMYK"}}  # fmt: skip
+    others = {
+        "exif": {"exif": exif},
+        "comment": {"comment": b"secret"},
+        "profile": {"icc_profile": b"secret" * 9},
+        "density": {"dpi": (300, 300)},
+        "progressive": {"progressive": True},
+        "grey": {"mode": "L"},
+        "four colours": {"mode": "CMYK"},
+    }
     for name, save in others.items():
         assert read_bare_jpeg(jpeg(tmp_path / "a.jpg", **save)) is None, name
     whole = jpeg(tmp_path / "a.jpg").read_bytes()

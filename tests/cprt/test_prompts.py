@@ -31,8 +31,13 @@ def test_only_the_taxonomy_prompt_names_attributes_and_levels(name):
     prompt = build(name)
     text = (prompt.policy + prompt.question).lower()
     taxonomy = Taxonomy.default()
-    for term in [*taxonomy.keys, *(key.replace("_", " ") for key in taxonomy.keys), "level", "identifier",
-                 *(level.name.lower() for level in taxonomy.levels)]:  # fmt: skip
+    for term in [
+        *taxonomy.keys,
+        *(key.replace("_", " ") for key in taxonomy.keys),
+        "level",
+        "identifier",
+        *(level.name.lower() for level in taxonomy.levels),
+    ]:
         assert term not in text
 
 

@@ -30,8 +30,15 @@ def test_the_record_stands_beside_its_output_and_says_what_made_it(tmp_path: Pat
     assert os.uname().nodename not in json.dumps(record)
 
 
-@pytest.mark.parametrize("words", [["--hub_token", "hf_secret"], ["--hub_token=hf_secret"], ["--api_key", "hf_secret"],
-                                   ["--base_url", "http://hf_secret"]])  # fmt: skip
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--hub_token", "hf_secret"],
+        ["--hub_token=hf_secret"],
+        ["--api_key", "hf_secret"],
+        ["--base_url", "http://hf_secret"],
+    ],
+)
 def test_no_secret_of_the_command_line_is_recorded(tmp_path: Path, monkeypatch, words: list[str]):
     monkeypatch.setattr(sys, "argv", ["/somewhere/bin/cprt", "eval", *words, "--out", "x"])
     write_run(tmp_path, {})

@@ -135,9 +135,18 @@ def test_a_failed_write_leaves_the_old_file_and_no_rest(tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("path", "safe"),
-    [("a.jpg", True), ("images/val2017/a.jpg", True), ("a..b/c", True), ("../a", False), ("a/../../b", False),
-     ("/a", False), ("", False), ("a\\b", False), ("a\0b", False)],
-)  # fmt: skip
+    [
+        ("a.jpg", True),
+        ("images/val2017/a.jpg", True),
+        ("a..b/c", True),
+        ("../a", False),
+        ("a/../../b", False),
+        ("/a", False),
+        ("", False),
+        ("a\\b", False),
+        ("a\0b", False),
+    ],
+)
 def test_paths_stay_inside_their_folder(path: str, safe: bool):
     assert is_safe_path(path) is safe
 

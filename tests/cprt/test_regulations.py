@@ -63,27 +63,52 @@ def test_every_row_is_the_papers_word_for_word():
 @pytest.mark.parametrize(  # a word on either side of each cut, since a line does not say where its cells end
     ("key", "gdpr", "hipaa", "ai_act", "ccpa"),
     [
-        ("biometrics", "Art. ... identification", "Identifier ... §160.103", "Biometric ... Art. 5",
-         "Sensitive Personal Information (Cal. ... §1798.140(ae))"),
+        (
+            "biometrics",
+            "Art. ... identification",
+            "Identifier ... §160.103",
+            "Biometric ... Art. 5",
+            "Sensitive Personal Information (Cal. ... §1798.140(ae))",
+        ),
         ("gov_ids", "Personal ... 87)", "Explicit ... §164.514", "High-Risk ... III)", "Sensitive ... (§1798.140(ae))"),
         ("non_unique_id", "Personal ... 30)", "Identifier ... context", "High-Risk ... III)", "Personal ... (v))"),
         ("medical_data", "Health Data ... 9(1))", "Core ... )", "Healthcare ... III)", "Sensitive ... (ae))"),
-        ("emotion_mental_health", "Special ... 9(1))", "PHI ... records", "Emotion ... high-risk",
-         "Sensitive ... category)"),
+        (
+            "emotion_mental_health",
+            "Special ... 9(1))",
+            "PHI ... records",
+            "Emotion ... high-risk",
+            "Sensitive ... category)",
+        ),
         ("race_ethnicity", "Special ... 9(1))", "PHI ... context", "Sensitive trait ... 5)", "Sensitive Personal ... "),
         ("beliefs", "Special ... 9(1))", "Outside ... health-related", "High-Risk ... services AI", "Sensitive ... )"),
         ("financial_data", "Personal ... 4(1))", "PHI ... payment", "Credit ... III)", "Account ... PI"),
         ("location", "Personal ... 30)", "Identifier ... context", "High-Risk ... enforcement AI", "Precise ... SPI"),
         ("activities", "Personal ... 22)", "PHI ... health-related", "High-Risk ... policing AI", "Personal ... (v))"),
-        ("metadata", "Personal ... identifiable", "Identifier ... context", "Relevant ... systems",
-         "Personal Information"),
+        (
+            "metadata",
+            "Personal ... identifiable",
+            "Identifier ... context",
+            "Relevant ... systems",
+            "Personal Information",
+        ),
         ("documents", "Depends ... revealed", "PHI ... record", "High-Risk ... systems", "PI ... content"),
-        ("property_assets", "Personal ... 4(1))", "Outside ... payment", "High-Risk ... services AI",
-         "Personal Information"),
-        ("background_people", "In scope ... 4(1))", "PHI ... health-related", "Relevant ... enforcement AI",
-         "Personal Information if linked"),
+        (
+            "property_assets",
+            "Personal ... 4(1))",
+            "Outside ... payment",
+            "High-Risk ... services AI",
+            "Personal Information",
+        ),
+        (
+            "background_people",
+            "In scope ... 4(1))",
+            "PHI ... health-related",
+            "Relevant ... enforcement AI",
+            "Personal Information if linked",
+        ),
     ],
-)  # fmt: skip
+)
 def test_cells_are_cut_where_they_end(key: str, gdpr: str, hipaa: str, ai_act: str, ccpa: str):
     found = regulations_of(key)
     assert found is not None and list(found) == ["GDPR", "HIPAA", "EU AI Act", "CCPA / CPRA"]

@@ -35,7 +35,7 @@ def test_attributes_levels_and_weights_are_the_papers():
         ("race_ethnicity", "Is race or ethnicity inferable?"),
         ("background_people", "Are background individuals or crowds present?"),
     ],
-)  # fmt: skip
+)
 def test_questions_stand_with_their_keys(key, question):
     attributes = {attribute.key: attribute for attribute in Taxonomy.default().attributes}
     assert attributes[key].question == question

@@ -46,7 +46,10 @@ def test_what_was_logged_is_in_the_file(folder):
     assert (run.project, run.name) == ("privacy", "höhe 1")
     # The note is longer than two blocks of the file.
     assert {name: value for name, value in run.config.items() if name != "_wandb"} == {
-        "lr": 2e-5, "lora": {"r": 64}, "note": "x" * 70000}  # fmt: skip
+        "lr": 2e-5,
+        "lora": {"r": 64},
+        "note": "x" * 70000,
+    }
     losses = [row for row in run.history if "loss" in row]
     assert [(row["_step"], row["loss"], row["eval"]["mae"]) for row in losses] == [
         (step, 1 / step, 0.25) for step in range(1, 201)

@@ -305,10 +305,13 @@ def test_errors_stay_visible_and_are_asked_again(photos: Path, undisturbed: Path
         failed = {place for place, row in rows.items() if row["status"] == "error"}
         assert 0 < len(failed) < 40 and all(rows[place]["labels"] is None for place in failed)
         assert {re.sub(r": failed.*", "", rows[place]["error"]) for place in failed} == {
-            "stage 1: HTTP 500", "stage 2: HTTP 500"}  # fmt: skip
+            "stage 1: HTTP 500",
+            "stage 2: HTTP 500",
+        }
         whole = {(row["id"], row["annotator"]): row for row in read(undisturbed)}
         assert {place: row for place, row in rows.items() if place not in failed} == {
-            place: row for place, row in whole.items() if place not in failed}  # fmt: skip
+            place: row for place, row in whole.items() if place not in failed
+        }
         broken = False
         before = len(server.bodies)
         main(arguments)
@@ -329,8 +332,13 @@ def test_an_endpoint_that_always_fails_gives_only_errors_and_no_success(photos: 
 
 
 def annotate_process(arguments: list[str], **environment: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-m", "data_prep.annotate", *arguments], stdout=subprocess.PIPE,
-                            stderr=subprocess.PIPE, text=True, env={**os.environ, **environment})  # fmt: skip
+    return subprocess.Popen(
+        [sys.executable, "-m", "data_prep.annotate", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    )
 
 
 def test_a_refused_key_is_one_line_and_status_2_and_nothing_secret_is_written(photos: Path, tmp_path: Path):
@@ -425,16 +433,20 @@ def test_real_servers_and_the_same_models_here_say_the_same(real_servers: dict[P
         Image.effect_mandelbrot((96, 96), (-3, -2.5, 2 - number / 2, 2.5), 100).convert("RGB").save(path)
     common = {"max_new_tokens": 40, "image_format": "png", "concurrency": 2}
     local = {"max_new_tokens": 40, "dtype": "float32"}
-    annotators = [{"name": f"served-{n}", "model": str(model), "base_url": url, **common}
-                  for n, (model, url) in enumerate(real_servers.items())]  # fmt: skip
+    annotators = [
+        {"name": f"served-{n}", "model": str(model), "base_url": url, **common}
+        for n, (model, url) in enumerate(real_servers.items())
+    ]
     annotators += [{"name": f"here-{n}", "model": str(model), **local} for n, model in enumerate(real_servers)]
     arguments = config(tmp_path, images, "http://127.0.0.1:1/v1")
     (tmp_path / "annotate.yaml").write_text(yaml.safe_dump({"annotators": annotators, "images": str(images)}))
     main(arguments)
     rows = {(row["id"], row["annotator"]): row for row in read(tmp_path / "out")}
     assert len(rows) == 16 and {row["status"] for row in rows.values()} <= {"unparsed", "refused"}
-    texts = {name: [(rows[id, name]["stage1"], rows[id, name]["stage2"]) for id in sorted({id for id, _ in rows})]
-             for _, name in rows}  # fmt: skip
+    texts = {
+        name: [(rows[id, name]["stage1"], rows[id, name]["stage2"]) for id in sorted({id for id, _ in rows})]
+        for _, name in rows
+    }
     assert texts["served-0"] == texts["here-0"] and texts["served-1"] == texts["here-1"]
     assert texts["served-0"] != texts["served-1"]
     assert any(stage2 for _, stage2 in texts["served-0"] + texts["served-1"]), "stage two was never reached"

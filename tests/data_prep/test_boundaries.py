@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cprt.colors import LEVEL_COLORS
 from cprt.errors import InputError
+from cprt.pages.colors import LEVEL_COLORS
 from cprt.records import Label, write_jsonl
 from cprt.scoring import severities
 from cprt.taxonomy import Taxonomy
@@ -56,10 +56,20 @@ def vectors_of(x: np.ndarray) -> Vectors:
 
 def write_labels(path: Path, x: np.ndarray) -> Path:
     levels, scores = severities(x)
-    write_jsonl(path, [
-        Label(f"photo{i}", None, dict(zip(TAXONOMY.keys, map(float, row), strict=True)), int(level), float(score), None)
-        for i, (row, level, score) in enumerate(zip(x, levels, scores, strict=True))
-    ])  # fmt: skip
+    write_jsonl(
+        path,
+        [
+            Label(
+                f"photo{i}",
+                None,
+                dict(zip(TAXONOMY.keys, map(float, row), strict=True)),
+                int(level),
+                float(score),
+                None,
+            )
+            for i, (row, level, score) in enumerate(zip(x, levels, scores, strict=True))
+        ],
+    )
     return path
 
 
@@ -220,13 +230,29 @@ def test_the_papers_size_gives_ordered_bands_and_two_pictures(tmp_path: Path, ca
     assert result["rows"]["rows"] == result["rows"]["used"] == 6736 > result["rows"]["distinct"]
     assert list(result["attribute_embeddings"]) == list(TAXONOMY.keys)
     record = json.loads((tmp_path / "out" / "run.json").read_text())
-    for name, value in {"neighbours": "distinct", "epsilon": 1e-6, "learning_rate": 1e-3, "weight_decay": 0.01,
-                        "batch_size": 256, "empty": "drop", "seed": 0, "dim": 16, "base_margin": 0.1, "beta": 0.12,
-                        "power": 2.0, "percentile": 5.0, "epochs": 30}.items():  # fmt: skip
+    for name, value in {
+        "neighbours": "distinct",
+        "epsilon": 1e-6,
+        "learning_rate": 1e-3,
+        "weight_decay": 0.01,
+        "batch_size": 256,
+        "empty": "drop",
+        "seed": 0,
+        "dim": 16,
+        "base_margin": 0.1,
+        "beta": 0.12,
+        "power": 2.0,
+        "percentile": 5.0,
+        "epochs": 30,
+    }.items():
         assert record["config"][name] == value
     assert record["inputs"]["labels"]["sha256"]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        "boundaries.json", "embeddings.png", "run.json", "scores.png"]  # fmt: skip
+        "boundaries.json",
+        "embeddings.png",
+        "run.json",
+        "scores.png",
+    ]
     for name in ("embeddings.png", "scores.png"):
         assert colors_in(tmp_path / "out" / name) >= set(range(4))
     assert "+0." in capsys.readouterr().out

@@ -17,7 +17,8 @@ from PIL import Image
 from test_download import tar_gz
 
 from cprt.records import read_labels, read_pairs
-from data_prep import demo_data, download, image_cache, labels, pairs, selection
+from data_prep import download, image_cache, labels, pairs, selection
+from data_prep.demo import data as demo_data
 
 MAX_PIXELS = 64 * 64
 
@@ -89,12 +90,17 @@ def test_from_archives_to_pairs_every_photo_is_accounted_for(spoilt, tmp_path: P
         archives = {}
         for split in ("val", "test"):
             for kind, name in (("images", f"{split}2017"), ("annotations", f"{split}2017_anno")):
-                files = {f"{split}2017/{path.name}": path.read_bytes()
-                         for path in sorted((drawn / kind / f"{split}2017").iterdir())}  # fmt: skip
+                files = {
+                    f"{split}2017/{path.name}": path.read_bytes()
+                    for path in sorted((drawn / kind / f"{split}2017").iterdir())
+                }
                 breaks = [200_000] if kind == "images" else []  # the first connection breaks
                 server.files[f"/{name}.tar.gz"] = Served(tar_gz(files), breaks=breaks)
-                archives[f"{name}.tar.gz"] = {"url": f"{server.url}/{name}.tar.gz", "into": f"{kind}/{split}2017",
-                                              "max_unpacked": 50_000_000}  # fmt: skip
+                archives[f"{name}.tar.gz"] = {
+                    "url": f"{server.url}/{name}.tar.gz",
+                    "into": f"{kind}/{split}2017",
+                    "max_unpacked": 50_000_000,
+                }
         config = tmp_path / "vispr.yaml"
         config.write_text(yaml.safe_dump({"out": str(out), "wait": 0.01, "attempts": 4, "archives": archives}))
         download.main(["--config", str(config)])
@@ -123,15 +129,35 @@ def test_from_archives_to_pairs_every_photo_is_accounted_for(spoilt, tmp_path: P
     assert (again["made"], again["unchanged"]) == (0, 992)
     assert {path: path.stat().st_mtime_ns for path in (small / "images").rglob("*.jpg")} == before
 
-    selection.main(["--vispr", str(out), "--split", "test", "--out", str(tmp_path / "selection"),
-                    "--released", str(out / "cprt_test.json")])  # fmt: skip
+    selection.main(
+        [
+            "--vispr",
+            str(out),
+            "--split",
+            "test",
+            "--out",
+            str(tmp_path / "selection"),
+            "--released",
+            str(out / "cprt_test.json"),
+        ]
+    )
     chosen = json.loads((tmp_path / "selection" / "report.json").read_text())
     assert chosen["photos"] == 399 and chosen["released"]["released"] == 400
     assert chosen["released"]["both"] + chosen["released"]["only_released"] == 400
 
     for split in ("train", "test"):
-        labels.main(["--source", "bench", "--input", str(out / f"cprt_{split}.json"), "--images", str(small),
-                     "--out", str(tmp_path / f"{split}.jsonl")])  # fmt: skip
+        labels.main(
+            [
+                "--source",
+                "bench",
+                "--input",
+                str(out / f"cprt_{split}.json"),
+                "--images",
+                str(small),
+                "--out",
+                str(tmp_path / f"{split}.jsonl"),
+            ]
+        )
         made = json.loads((tmp_path / f"{split}.run.json").read_text())["report"]
         assert made["rows"] == made["labels"] + len(made["missing_images"])
         assert {Path(id).stem for id in made["missing_images"]} <= lost
@@ -139,8 +165,18 @@ def test_from_archives_to_pairs_every_photo_is_accounted_for(spoilt, tmp_path: P
     known = {label.id for label in read_labels(tmp_path / "train.jsonl")}
     assert len(known) == 596
 
-    ask = ["--labels", str(tmp_path / "train.jsonl"), "--images", str(small), "--out", str(tmp_path / "pairs"),
-           "--size", "400", "--exclude", str(tmp_path / "test.jsonl")]  # fmt: skip
+    ask = [
+        "--labels",
+        str(tmp_path / "train.jsonl"),
+        "--images",
+        str(small),
+        "--out",
+        str(tmp_path / "pairs"),
+        "--size",
+        "400",
+        "--exclude",
+        str(tmp_path / "test.jsonl"),
+    ]
     pairs.main(ask)
     train = {pair.id for pair in read_pairs(tmp_path / "pairs" / "train.jsonl")}
     holdout = {pair.id for pair in read_pairs(tmp_path / "pairs" / "holdout.jsonl")}
@@ -174,15 +210,35 @@ def test_every_combination_comes_through_labels_and_pairs(tmp_path: Path):
         chosen = {key for level, count in enumerate(counts, start=1) for key in keys[level][:count]}
         groups = {f"level{level}": {key: int(key in chosen) for key in keys[level]} for level in keys}
         truth[str(number)] = severity(counts)
-        rows.append({"id": f"{number}.png", "binary_labels": groups, "level": truth[str(number)].level,
-                     "score": round(truth[str(number)].score, 3)})  # fmt: skip
+        rows.append(
+            {
+                "id": f"{number}.png",
+                "binary_labels": groups,
+                "level": truth[str(number)].level,
+                "score": round(truth[str(number)].score, 3),
+            }
+        )
     (tmp_path / "bench.json").write_text(json.dumps(rows))
     labels.main(
         ["--input", str(tmp_path / "bench.json"), "--images", str(tmp_path), "--out", str(tmp_path / "l.jsonl")]
     )
     for target in ("score", "attributes"):
-        pairs.main(["--labels", str(tmp_path / "l.jsonl"), "--images", str(tmp_path), "--out", str(tmp_path / target),
-                    "--target", target, "--size", "700", "--duplicates", "exact"])  # fmt: skip
+        pairs.main(
+            [
+                "--labels",
+                str(tmp_path / "l.jsonl"),
+                "--images",
+                str(tmp_path),
+                "--out",
+                str(tmp_path / target),
+                "--target",
+                target,
+                "--size",
+                "700",
+                "--duplicates",
+                "exact",
+            ]
+        )
         made = [*read_pairs(tmp_path / target / "train.jsonl"), *read_pairs(tmp_path / target / "holdout.jsonl")]
         assert len(made) == 1320
         for pair in made:

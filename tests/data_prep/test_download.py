@@ -55,13 +55,22 @@ class Place:
 
     def __init__(self, folder: Path, server: FileServer):
         self.folder, self.out, self.server = folder, folder / "out", server
-        self.config: dict[str, Any] = {"out": str(self.out), "wait": 0.01, "attempts": 4, "timeout": 5.0,
-                                       "archives": {}}  # fmt: skip
+        self.config: dict[str, Any] = {
+            "out": str(self.out),
+            "wait": 0.01,
+            "attempts": 4,
+            "timeout": 5.0,
+            "archives": {},
+        }
 
     def serve(self, served: Served, name: str = "val2017.tar.gz", into: str = "images/val2017", **facts: Any) -> Served:
         self.server.files[f"/{name}"] = served
-        self.config["archives"][name] = {"url": f"{self.server.url}/{name}", "into": into, "max_unpacked": 2_000_000,
-                                         **facts}  # fmt: skip
+        self.config["archives"][name] = {
+            "url": f"{self.server.url}/{name}",
+            "into": into,
+            "max_unpacked": 2_000_000,
+            **facts,
+        }
         return served
 
     def yaml(self) -> str:
@@ -372,8 +381,11 @@ def test_a_hostile_archive_leaves_nothing_behind(place: Place):
     place.serve(Served(tar_gz({"val2017/a.jpg": b"a", "val2017/../../../escaped.jpg": b"b"})))
     assert "val2017.tar.gz: is not unpacked: 'val2017/../../../escaped.jpg' is no path inside" in place.refused()
     assert sorted(path.name for path in place.folder.rglob("*") if path.is_file()) == [
-        ".lock", "downloads.json", "val2017.tar.gz", "vispr.yaml",
-    ]  # fmt: skip
+        ".lock",
+        "downloads.json",
+        "val2017.tar.gz",
+        "vispr.yaml",
+    ]
 
 
 def test_a_broken_archive_does_not_bind_the_next_download(place: Place):
@@ -406,19 +418,25 @@ def test_bad_configuration_names_the_field(place: Place, field: str):
     [
         (lambda config: config["archives"]["val2017.tar.gz"].pop("into"), "archives.val2017.tar.gz.into: is missing"),
         (lambda config: config["archives"]["val2017.tar.gz"].update(sha1="x"), "archives.val2017.tar.gz.sha1: unknown"),
-        (lambda config: config["archives"].update({"../x.tar.gz": config["archives"].pop("val2017.tar.gz")}),
-         "archives.../x.tar.gz.name"),
-        (lambda config: config["archives"].update({"a.zip": config["archives"].pop("val2017.tar.gz")}),
-         "archives.a.zip.name: 'a.zip' is not a file name that ends in .tar.gz"),
+        (
+            lambda config: config["archives"].update({"../x.tar.gz": config["archives"].pop("val2017.tar.gz")}),
+            "archives.../x.tar.gz.name",
+        ),
+        (
+            lambda config: config["archives"].update({"a.zip": config["archives"].pop("val2017.tar.gz")}),
+            "archives.a.zip.name: 'a.zip' is not a file name that ends in .tar.gz",
+        ),
         (lambda config: config["archives"].update({"val2017.tar.gz": "http://x"}), "must be a mapping"),
         (lambda config: config["archives"].clear(), "neither archives nor labels to fetch"),
         (lambda config: config.update(only=["val2018.tar.gz"]), "only: 'val2018.tar.gz' is none of val2017.tar.gz"),
         (lambda config: config.update(labels={"repo": "a/b", "revision": "main"}), "labels.files: is missing"),
-        (lambda config: config.update(labels={"repo": "a/b", "revision": "main", "files": {"../x": None}}),
-         "labels.files: '../x' is not a file name"),
+        (
+            lambda config: config.update(labels={"repo": "a/b", "revision": "main", "files": {"../x": None}}),
+            "labels.files: '../x' is not a file name",
+        ),
         (lambda config: config.update(attempts=0), "attempts must be above 0"),
     ],
-)  # fmt: skip
+)
 def test_a_configuration_that_makes_no_sense(place: Place, change: Callable[[dict[str, Any]], Any], complaint: str):
     place.serve(Served(ARCHIVE))
     change(place.config)
@@ -430,7 +448,10 @@ def test_the_shipped_configuration_names_the_published_files(root: Path):
     (args,) = parse(DownloadArguments, ["--config", str(root / "configs" / "data" / "vispr.yaml")])
     archives, labels = args.wanted()
     assert [archive.name for archive in archives] == [
-        "val2017_anno.tar.gz", "test2017_anno.tar.gz", "val2017.tar.gz", "test2017.tar.gz",
-    ]  # fmt: skip
+        "val2017_anno.tar.gz",
+        "test2017_anno.tar.gz",
+        "val2017.tar.gz",
+        "test2017.tar.gz",
+    ]
     assert all(archive.url.endswith(f"/orekondy17iccv/{archive.name}") for archive in archives)
     assert (labels.repo, list(labels.files)) == ("timtsapras23/CPRT-Bench", ["cprt_train.json", "cprt_test.json"])

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data_prep.demo_data import draw_attributes
-from data_prep.drawings import draw
+from data_prep.demo.data import draw_attributes
+from data_prep.demo.drawings import draw
 from data_prep.duplicates import Fingerprint, clusters, fingerprint
 
 

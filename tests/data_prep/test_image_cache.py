@@ -102,8 +102,19 @@ def bomb(path: Path) -> None:
     path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"")))
 
 
-GOOD = {"rgb.jpg", "grey.jpg", "cmyk.jpg", "upper.JPEG", "progressive.jpg", "palette.jpg", "sixteen.jpg", "rgba.jpg",
-        "turned.jpg", "small.jpg", "large.jpg"}  # fmt: skip
+GOOD = {
+    "rgb.jpg",
+    "grey.jpg",
+    "cmyk.jpg",
+    "upper.JPEG",
+    "progressive.jpg",
+    "palette.jpg",
+    "sixteen.jpg",
+    "rgba.jpg",
+    "turned.jpg",
+    "small.jpg",
+    "large.jpg",
+}
 REJECTED = {
     "cut.jpg": "cannot be read as an image (image file is truncated",
     "text.jpg": "is not an image",
@@ -183,10 +194,15 @@ def test_a_second_run_does_nothing_and_a_change_is_noticed(tmp_path: Path, capsy
 def test_a_draft_is_close_to_a_decode_in_full_size(tmp_path: Path):
     """Within 1.5 of 255 levels, photo by photo; over all of them within what Lanczos and bicubic differ by."""
     drafts, filters = [], []
-    for number, (size, options) in enumerate([
-        ((1600, 1200), {}), ((1999, 1401), {"subsampling": 0}), ((1200, 1803), {"progressive": True}),
-        ((901, 700), {"quality": 75}), ((2400, 500), {}),
-    ]):  # fmt: skip
+    for number, (size, options) in enumerate(
+        [
+            ((1600, 1200), {}),
+            ((1999, 1401), {"subsampling": 0}),
+            ((1200, 1803), {"progressive": True}),
+            ((901, 700), {"quality": 75}),
+            ((2400, 500), {}),
+        ]
+    ):
         path = tmp_path / f"{number}.jpg"
         busy(size, number).save(path, **{"quality": 90, **options})
         for budget in (262_144, 65_536, 9_216):
@@ -251,8 +267,11 @@ def test_only_the_photos_of_a_list(tmp_path: Path, capsys):
     assert report["missing"] == ["nowhere"]
     assert "1 asked for and not there: nowhere" in capsys.readouterr().out
     assert cache_images(source, out, BUDGET)["made"] == 9  # the others; those of the list are there
-    for text, complaint in (("rgb\nval2017/rgb.jpg\n", "val2017.txt:2: 'val2017/rgb.jpg' is there already in line 1"),
-                            ("../../x\n", "val2017.txt:1: "), ("nowhere\n", "names no image in")):  # fmt: skip
+    for text, complaint in (
+        ("rgb\nval2017/rgb.jpg\n", "val2017.txt:2: 'val2017/rgb.jpg' is there already in line 1"),
+        ("../../x\n", "val2017.txt:1: "),
+        ("nowhere\n", "names no image in"),
+    ):
         ids.write_text(text)
         with pytest.raises(InputError, match=complaint):
             cache_images(source, out, BUDGET, ids)
@@ -275,8 +294,10 @@ def test_one_name_in_the_cache_is_one_photo(tmp_path: Path):
     report = cache_images(tmp_path / "photos", tmp_path / "cache", 100)
     assert (report["files"], report["cached"], report["quarantined"]) == (5, 3, 2)
     rows = [json.loads(line) for line in (tmp_path / "cache" / "quarantine.jsonl").read_text().splitlines()]
-    assert rows == [{"path": "a.png", "reason": "would have the same name in the cache as a.jpg"},
-                    {"path": "b.png", "reason": "would have the same name in the cache as b.bmp"}]  # fmt: skip
+    assert rows == [
+        {"path": "a.png", "reason": "would have the same name in the cache as a.jpg"},
+        {"path": "b.png", "reason": "would have the same name in the cache as b.bmp"},
+    ]
 
 
 @pytest.mark.parametrize("place", ["data", "data/images", "data/images/val2017/cache", "."])
@@ -315,8 +336,19 @@ def test_a_killed_run_goes_on_and_two_at_once_are_refused(tmp_path: Path):
     for number in range(120):
         picture.save(photos / f"{number:03}.jpg")
     undisturbed = cache_images(photos, tmp_path / "undisturbed", BUDGET, workers=1)
-    command = [sys.executable, "-m", "data_prep.image_cache", "--images", str(photos), "--out", str(out),
-               "--max_pixels", str(BUDGET), "--workers", "2"]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "data_prep.image_cache",
+        "--images",
+        str(photos),
+        "--out",
+        str(out),
+        "--max_pixels",
+        str(BUDGET),
+        "--workers",
+        "2",
+    ]
     first = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         wait_for(lambda: done(out) >= 8, first)

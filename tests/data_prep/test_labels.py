@@ -104,8 +104,9 @@ def test_all_combinations_keep_their_level_score_and_printed_score(tmp_path: Pat
         Image.new("L", (1, 1)).save(folder / f"{number}.png")
         chosen = [key for level, count in enumerate(counts, start=1) for key in keys[level][:count]]
         truth = severity(counts)
-        rows.append({"id": str(number), "binary_labels": groups(chosen), "level": truth.level,
-                     "score": round(truth.score, 3)})  # fmt: skip
+        rows.append(
+            {"id": str(number), "binary_labels": groups(chosen), "level": truth.level, "score": round(truth.score, 3)}
+        )
     labels = labels_of(tmp_path, rows)
     assert len(labels) == 1320
     for label, counts in zip(labels, combinations, strict=True):
@@ -150,7 +151,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ([changed("binary_labels/level3", {})], "row 1: field 'binary_labels.level3.age': is missing"),
         ([changed("id", "2017_9")], "none of its 1 images is in"),
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_named_and_nothing_is_written(collection: Path, rows: Any, complaint: str):
     with pytest.raises(InputError) as caught:
         labels_of(collection, rows)
@@ -198,7 +199,7 @@ def test_a_hand_made_table_gives_the_same_labels_as_the_json(collection: Path):
         ("", "hand.csv:1: field 'id': is missing"),
         (f'{HEADER}\n"2017_1', "hand.csv:2: not a CSV file"),
     ],
-)  # fmt: skip
+)
 def test_a_bad_table_is_named_with_line_and_column(collection: Path, text: str, complaint: str):
     with pytest.raises(InputError) as caught:
         from_file(collection, "hand.csv", text, "--source", "csv")
@@ -254,7 +255,7 @@ def test_annotators_must_agree_on_1_and_a_missing_answer_leaves_no_consensus(col
         (annotation("2017_1", "one", None, "error"), "annotations.jsonl: no photo has labels of all 1 annotators"),
         (annotation("", "one", {}), "annotations.jsonl:1: field 'id': must be a non-empty text"),
     ],
-)  # fmt: skip
+)
 def test_bad_annotations_are_named(collection: Path, text: str, complaint: str):
     with pytest.raises(InputError) as caught:
         from_file(collection, "annotations.jsonl", text, "--source", "annotations")

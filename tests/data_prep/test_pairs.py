@@ -87,9 +87,14 @@ def test_a_size_beyond_the_collection_takes_all_and_says_so(labelled: Path, caps
 
 @pytest.mark.parametrize(
     ("available", "size", "expected"),
-    [([9, 9, 9, 9], 8, [2, 2, 2, 2]), ([9, 1, 9, 9], 10, [3, 1, 3, 3]), ([0, 0, 5, 1], 4, [0, 0, 3, 1]),
-     ([2, 2, 2, 2], 99, [2, 2, 2, 2]), ([9, 9, 9, 9], 6, [2, 2, 1, 1])],
-)  # fmt: skip
+    [
+        ([9, 9, 9, 9], 8, [2, 2, 2, 2]),
+        ([9, 1, 9, 9], 10, [3, 1, 3, 3]),
+        ([0, 0, 5, 1], 4, [0, 0, 3, 1]),
+        ([2, 2, 2, 2], 99, [2, 2, 2, 2]),
+        ([9, 9, 9, 9], 6, [2, 2, 1, 1]),
+    ],
+)
 def test_shares_fill_up_from_the_classes_that_have_more(available, size, expected):
     assert shares(available, size) == expected
 
@@ -111,10 +116,13 @@ def test_what_cannot_be_trained_on_is_refused_before_anything_is_written(labelle
 
 @pytest.mark.parametrize(
     ("options", "complaint"),
-    [(["--size", "0"], "size must be at least 1"), (["--seed", "-1"], "seed must not be negative"),
-     (["--prompt", "intuition", "--target", "attributes"], "needs prompt taxonomy"),
-     (["--images", "nowhere"], "nowhere: is not a folder")],
-)  # fmt: skip
+    [
+        (["--size", "0"], "size must be at least 1"),
+        (["--seed", "-1"], "seed must not be negative"),
+        (["--prompt", "intuition", "--target", "attributes"], "needs prompt taxonomy"),
+        (["--images", "nowhere"], "nowhere: is not a folder"),
+    ],
+)
 def test_bad_options_get_one_line(labelled: Path, options: list[str], complaint: str):
     with pytest.raises(InputError, match=complaint):
         pairs_of(labelled, *options)
@@ -186,7 +194,7 @@ def test_the_card_counts_what_is_there(labelled: Path):
 
 def test_pairs_are_measured_in_the_models_own_tokens(labelled: Path, demo_base: Path):
     """Against the processor's own count of a whole pair."""
-    from cprt.local import load_processor
+    from cprt.models.local import load_processor
 
     options = ["--models", str(demo_base), "--max_pixels", "9216", "--target", "attributes"]
     train, holdout = pairs_of(labelled, *options)

@@ -79,13 +79,19 @@ def test_what_counts_as_a_face_is_configuration(vispr: Path):
 
 def test_the_report_compares_with_the_released_labels(vispr: Path, capsys):
     def row(id: str, key: str) -> dict:
-        groups = {f"level{level}": {a.key: int(a.key == key) for a in TAXONOMY.attributes if a.level == level}
-                  for level in (1, 2, 3, 4)}  # fmt: skip
+        groups = {
+            f"level{level}": {a.key: int(a.key == key) for a in TAXONOMY.attributes if a.level == level}
+            for level in (1, 2, 3, 4)
+        }
         level = next(a.level for a in TAXONOMY.attributes if a.key == key)
         return {"id": id, "binary_labels": groups, "level": level}
 
-    rows = [row("2017_1.jpg", "biometrics"), row("test2017/2017_3.jpg", "age"), row("2017_6", "biometrics"),
-            row("2017_99", "age")]  # fmt: skip
+    rows = [
+        row("2017_1.jpg", "biometrics"),
+        row("test2017/2017_3.jpg", "age"),
+        row("2017_6", "biometrics"),
+        row("2017_99", "age"),
+    ]
     (vispr / "bench.json").write_text(json.dumps(rows))
     _, report = select(vispr, "--released", str(vispr / "bench.json"))
     released = report["released"]

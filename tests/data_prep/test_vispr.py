@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from cprt.errors import InputError
-from data_prep import demo_data
+from data_prep.demo import data as demo_data
 from data_prep.image_cache import main as images_main
 from data_prep.vispr import VisprRow, read_vispr
 
@@ -42,9 +42,19 @@ def collection(tmp_path: Path) -> Collection:
 
 def test_both_layouts_and_both_ways_of_saying_safe(collection: Collection):
     collection.add(1, labels=["a9_face_complete", "a4_gender", "a9_face_complete"])
-    collection.add(2, {"id": "2017_2", "image_path": "images/val2017/2017_2.jpg", "safe": False,
-                       "attributes": {"appearance": ["a17_color", "a4_gender"], "documents": [],
-                                      "identity": ["a4_gender", "a20_name_first"]}})  # fmt: skip
+    collection.add(
+        2,
+        {
+            "id": "2017_2",
+            "image_path": "images/val2017/2017_2.jpg",
+            "safe": False,
+            "attributes": {
+                "appearance": ["a17_color", "a4_gender"],
+                "documents": [],
+                "identity": ["a4_gender", "a20_name_first"],
+            },
+        },
+    )
     collection.add(3, labels=["a0_safe"])
     collection.add(4, labels=[], safe=True)
     collection.add(5, {"id": "2017_5", "image_path": "images/val2017/2017_5.jpg", "safe": True, "attributes": {}})
@@ -68,14 +78,22 @@ def test_both_layouts_and_both_ways_of_saying_safe(collection: Collection):
 def test_whatever_is_missing_is_named(collection: Collection):
     for number in (1, 2, 3):
         collection.add(number, image=number != 2)
-    collection.list("annotations/val2017/2017_3.json", "annotations/val2017/2017_2.json",
-                    "annotations/val2017/2017_9.json", "")  # fmt: skip
+    collection.list(
+        "annotations/val2017/2017_3.json", "annotations/val2017/2017_2.json", "annotations/val2017/2017_9.json", ""
+    )
     split = read_vispr(collection.folder, "val")
     assert [row.id for row in split.rows] == ["2017_3"]
     assert split.report() == {
-        "split": "val", "has_list": True, "listed": 3, "rows": 1, "safe": 0, "missing_images": ["2017_2"],
-        "missing_annotations": ["2017_9"], "unlisted": ["2017_1"], "contradictory": [],
-    }  # fmt: skip
+        "split": "val",
+        "has_list": True,
+        "listed": 3,
+        "rows": 1,
+        "safe": 0,
+        "missing_images": ["2017_2"],
+        "missing_annotations": ["2017_9"],
+        "unlisted": ["2017_1"],
+        "contradictory": [],
+    }
 
 
 def test_the_order_is_that_of_the_list_also_beside_the_annotations(collection: Collection):
@@ -108,8 +126,9 @@ def test_the_demo_collection_reads_back_through_the_cache(tmp_path: Path):
         read = read_vispr(tmp_path / "data", split, tmp_path / "cache")
         assert read.missing_images == ([cut.stem] if split == "val" else [])
         assert len(read.rows) + len(read.missing_images) == count and read.has_list
-        bench = {row["id"]: row["binary_labels"] for row in json.loads((tmp_path / "data" / f"cprt_{name}.json")
-                 .read_text())}  # fmt: skip
+        bench = {
+            row["id"]: row["binary_labels"] for row in json.loads((tmp_path / "data" / f"cprt_{name}.json").read_text())
+        }
         for row in read.rows:
             present = [key for group in bench[f"{row.id}.jpg"].values() for key, value in group.items() if value]
             assert list(row.labels) == [demo_data._VISPR_LABEL[key] for key in present]

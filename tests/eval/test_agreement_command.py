@@ -11,7 +11,7 @@ import pytest
 
 from cprt.errors import InputError
 from cprt.taxonomy import Taxonomy
-from eval.agreement import main, paper_table2, table2
+from eval.agreement.run import main, paper_table2, table2
 
 KEYS = list(Taxonomy.default().keys)
 
@@ -50,8 +50,15 @@ def write_csv(path: Path, rows: list[Answers], columns: list[str] | None = None)
 
 def annotation(id: str, annotator: str, status: str = "ok", **labels: Any) -> dict[str, Any]:
     values = {**dict.fromkeys(KEYS, 0), **labels} if status == "ok" else None
-    return {"id": id, "annotator": annotator, "status": status, "labels": values, "stage1": "age: yes - a child",
-            "stage2": "{}", "error": None}  # fmt: skip
+    return {
+        "id": id,
+        "annotator": annotator,
+        "status": status,
+        "labels": values,
+        "stage1": "age: yes - a child",
+        "stage2": "{}",
+        "error": None,
+    }
 
 
 def run(folder: Path, rows: list[Answers] | None, annotations: list[dict] | None = None, *options: str) -> dict:
@@ -102,8 +109,13 @@ def test_a_survey_by_hand(tmp_path: Path, capsys):
     assert rows["Human-Human"]["paper"]["kappa"] == 0.652
     assert rows["GPT-5.1 (high)-Human"]["paper"]["agreement_percent"] == 81.5
     assert rows["GPT-5.1-Gemini"] == {
-        "comparison": "GPT-5.1-Gemini", "n": 0, "agreement": None, "kappa": None,
-        "ci": {"agreement": None, "kappa": None}, "paper": paper_table2()["rows"][5]}  # fmt: skip
+        "comparison": "GPT-5.1-Gemini",
+        "n": 0,
+        "agreement": None,
+        "kappa": None,
+        "ci": {"agreement": None, "kappa": None},
+        "paper": paper_table2()["rows"][5],
+    }
 
     out = capsys.readouterr().out
     (line,) = [line for line in out.splitlines() if line.startswith("Human-Human")]
@@ -153,8 +165,11 @@ def test_the_papers_pairs_match_in_either_order():
         return {"overall": {"n": n, "agreement": 0.5, "kappa": 0.1, "ci": {}}}
 
     pairs = [{"annotators": pair, **part(1)} for pair in (["Gemini 3", "meta/Llama-4-Scout"], ["gemma", "gpt-5.2"])]
-    found = {"human_human": part(4), "model_human": {"pooled": part(0), "models": {"gemma": part(2)}},
-             "model_model": {"pooled": part(0), "pairs": pairs}}  # fmt: skip
+    found = {
+        "human_human": part(4),
+        "model_human": {"pooled": part(0), "models": {"gemma": part(2)}},
+        "model_model": {"pooled": part(0), "pairs": pairs},
+    }
     rows = {row["comparison"]: row["paper"] and row["paper"]["comparison"] for row in table2(found)}
     assert rows["Gemini 3-meta/Llama-4-Scout"] == "Llama 4-Gemini"
     assert rows["gemma-gpt-5.2"] is None and rows["gemma-Human"] is None
@@ -189,13 +204,17 @@ def test_an_extended_taxonomy_brings_its_own_columns(tmp_path: Path):
         ([("ann", "robot", "a", {})], r"survey.csv:2: field 'kind': 'robot' is not human or model"),
         ([("", "human", "a", {})], r"survey.csv:2: field 'annotator': is empty"),
         ([("ann", "human", " ", {})], r"survey.csv:2: field 'image': is empty"),
-        ([("ann", "human", "a", {}), ("ann", "human", "x/a.jpg", {})],
-         r"survey.csv:3: field 'image': 'ann' has answers on 'a' in .*survey.csv:2"),
-        ([("ann", "human", "a", {}), ("ann", "model", "b", {})],
-         r"survey.csv:3: field 'kind': 'ann' is a model here and a human in .*survey.csv:2"),
+        (
+            [("ann", "human", "a", {}), ("ann", "human", "x/a.jpg", {})],
+            r"survey.csv:3: field 'image': 'ann' has answers on 'a' in .*survey.csv:2",
+        ),
+        (
+            [("ann", "human", "a", {}), ("ann", "model", "b", {})],
+            r"survey.csv:3: field 'kind': 'ann' is a model here and a human in .*survey.csv:2",
+        ),
         ([], r"survey.csv: has no rows"),
     ],
-)  # fmt: skip
+)
 def test_bad_answers_are_refused_and_nothing_is_written(tmp_path: Path, rows: list[Answers], complaint: str):
     with pytest.raises(InputError, match=complaint) as caught:
         run(tmp_path, rows)

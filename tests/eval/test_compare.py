@@ -20,9 +20,9 @@ from judged import TAXONOMY, judge, make_labels, write_folder
 from wandb_file import find_run, read_run, read_table
 
 from cprt.errors import InputError
-from cprt.metrics import paired_difference
+from cprt.metrics.severity import paired_difference
 from cprt.records import Label, Prediction, read_json, write_json, write_jsonl
-from eval.compare import FIGURES, EvaluatedRun, choose_pairs, differences, find_runs, holm, main, unique_names
+from eval.compare.run import FIGURES, EvaluatedRun, choose_pairs, differences, find_runs, holm, main, unique_names
 from eval.metrics import HEADS
 
 ADAPTERS = "/home/somebody/outputs/tuned/checkpoint-"
@@ -50,9 +50,14 @@ def compared(folders: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The command as a user runs it, with W&B, where environment and folder could give the user away."""
     out = tmp_path_factory.mktemp("compared") / "somebody" / "out"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
-    command = [sys.executable, "-m", "eval.compare", *options(folders, out), "--wandb", "true"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True,
-                          env={**environment, "USER": "somebody", "LOGNAME": "somebody"})  # fmt: skip
+    command = [sys.executable, "-m", "eval.compare.run", *options(folders, out), "--wandb", "true"]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**environment, "USER": "somebody", "LOGNAME": "somebody"},
+    )
     (out / "terminal.txt").write_text(done.stdout)
     return out
 
@@ -82,9 +87,15 @@ def test_differences_are_paired_on_the_photos_that_both_scored(folders, compared
     labels = make_labels(90)
     base, tuned = judge(labels, 0.4, seed=1, lost=0.1), judge(labels, 0.05, seed=3)
     both = [row.score is not None for row in base]
-    columns = [np.asarray(values, dtype=float)[both] for values in (
-        [label.score for label in labels], [row.score for row in tuned], [row.score for row in base],
-        [label.level for label in labels])]  # fmt: skip
+    columns = [
+        np.asarray(values, dtype=float)[both]
+        for values in (
+            [label.score for label in labels],
+            [row.score for row in tuned],
+            [row.score for row in base],
+            [label.level for label in labels],
+        )
+    ]
     expected = paired_difference(*columns, TAXONOMY, resamples=2000, seed=0)
     (pair,) = [row for row in comparison["differences"] if (row["run"], row["against"]) == ("c80", "base")]
     assert pair["n"] == sum(both) < 90
@@ -175,8 +186,12 @@ def test_weights_and_biases_get_what_the_page_says(compared):
     assert [row["training_step"] for row in curve] == [0, 20, 80]
     for row, point in zip(curve, comparison["curves"]["tuned"], strict=True):
         assert {name: row[f"over_training/{name}/tuned"] for name in HEADS} == {name: point[name] for name in HEADS}
-    tables = {key: read_table(path, row[key]) for row in run.history for key in ("figures", "differences", "confusion")
-              if key in row}  # fmt: skip
+    tables = {
+        key: read_table(path, row[key])
+        for row in run.history
+        for key in ("figures", "differences", "confusion")
+        if key in row
+    }
     figures = [dict(zip(tables["figures"]["columns"], row, strict=True)) for row in tables["figures"]["data"]]
     assert [row["spearman"] for row in figures] == [part["spearman"] for part in comparison["runs"].values()]
     assert [[row["mae low"], row["mae high"]] for row in figures] == [
@@ -224,17 +239,46 @@ def test_what_cprt_eval_leaves_can_be_compared(demo, demo_base, adapter, tmp_pat
 
     for step in (5, 10):
         shutil.copytree(adapter, tmp_path / "trained" / f"checkpoint-{step}")
-    common = ["--model", str(demo_base), "--labels", str(demo.test_labels), "--images", str(demo.images), "--prompt",
-              "zero_shot", "--dtype", "float32", "--max_new_tokens", "24"]  # fmt: skip
+    common = [
+        "--model",
+        str(demo_base),
+        "--labels",
+        str(demo.test_labels),
+        "--images",
+        str(demo.images),
+        "--prompt",
+        "zero_shot",
+        "--dtype",
+        "float32",
+        "--max_new_tokens",
+        "24",
+    ]
     evaluate([*common, "--out", str(tmp_path / "base")])
     checkpoints = [str(tmp_path / "trained" / f"checkpoint-{step}") for step in (5, 10)]
     evaluate([*common, "--out", str(tmp_path / "tuned"), "--adapter", *checkpoints])
-    main(["--runs", str(tmp_path / "base"), str(tmp_path / "tuned"), "--labels", str(demo.test_labels),
-          "--out", str(tmp_path / "out"), "--resamples", "100", "--thumbnails", "true",
-          "--images", str(demo.images)])  # fmt: skip
+    main(
+        [
+            "--runs",
+            str(tmp_path / "base"),
+            str(tmp_path / "tuned"),
+            "--labels",
+            str(demo.test_labels),
+            "--out",
+            str(tmp_path / "out"),
+            "--resamples",
+            "100",
+            "--thumbnails",
+            "true",
+            "--images",
+            str(demo.images),
+        ]
+    )
     comparison = read_json(tmp_path / "out" / "compare.json")
     assert [(row["step"], row["run"]) for row in comparison["curves"]["trained"]] == [
-        (0, "base"), (5, "checkpoint-5"), (10, "checkpoint-10")]  # fmt: skip
+        (0, "base"),
+        (5, "checkpoint-5"),
+        (10, "checkpoint-10"),
+    ]
     assert comparison["n"] == 16
     assert "data:image/jpeg" in (tmp_path / "out" / "report.html").read_text()
 

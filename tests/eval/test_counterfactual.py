@@ -19,14 +19,14 @@ from loopback import Misbehaving
 from PIL import Image
 
 from cprt.errors import InputError
-from cprt.local import identity
+from cprt.models.local import identity
 from cprt.prompts import build
 from cprt.provenance import model_digest
 from cprt.records import Label, Prediction, write_jsonl
 from cprt.scoring import severities
 from cprt.taxonomy import Taxonomy
-from eval.counterfactual import main, read_runs
-from eval.counterfactual_cases import Case, confident, make_case, read_fingerprints, select
+from eval.counterfactual.cases import Case, confident, make_case, read_fingerprints, select
+from eval.counterfactual.run import main, read_runs
 
 KEYS = Taxonomy.default().keys
 GUIDED, ZERO = build("taxonomy"), build("zero_shot")
@@ -85,12 +85,20 @@ def judge():
 
 def write_eval(folder: Path, prompt: Any, scores: dict[str, float | None], **config: Any) -> str:
     """A folder as ``cprt eval`` leaves it."""
-    write_jsonl(folder / "predictions.jsonl", [
-        Prediction(id, "judge", prompt.name, "ok" if score is not None else "refused", score=score)
-        for id, score in scores.items()])  # fmt: skip
-    record = {"config": {"prompt": [prompt.name], "judge": {"name": "judge", "model": "judge", **config}},
-              "prompt": prompt.identity(), "model": "judge@main", "adapter": None,
-              "decoding": {"max_pixels": None}}  # fmt: skip
+    write_jsonl(
+        folder / "predictions.jsonl",
+        [
+            Prediction(id, "judge", prompt.name, "ok" if score is not None else "refused", score=score)
+            for id, score in scores.items()
+        ],
+    )
+    record = {
+        "config": {"prompt": [prompt.name], "judge": {"name": "judge", "model": "judge", **config}},
+        "prompt": prompt.identity(),
+        "model": "judge@main",
+        "adapter": None,
+        "decoding": {"max_pixels": None},
+    }
     (folder / "run.json").write_text(json.dumps(record))
     return str(folder)
 
@@ -102,10 +110,26 @@ def options(judge, tmp_path: Path) -> list[str]:
         photo(tmp_path / "data" / "images" / f"{width}.png", width)
     write_jsonl(tmp_path / "labels.jsonl", LABELS)
     scores = {str(width): before(width) for width in PHOTOS}
-    runs = [write_eval(tmp_path / name, prompt, scores, base_url="endpoint", concurrency=1)
-            for name, prompt in (("guided", GUIDED), ("zero", ZERO))]  # fmt: skip
-    return ["--runs", *runs, "--labels", str(tmp_path / "labels.jsonl"), "--images", str(tmp_path / "data"),
-            "--base_url", judge.url, "--size", "8", "--share", "0.75", "--out", str(tmp_path / "out")]  # fmt: skip
+    runs = [
+        write_eval(tmp_path / name, prompt, scores, base_url="endpoint", concurrency=1)
+        for name, prompt in (("guided", GUIDED), ("zero", ZERO))
+    ]
+    return [
+        "--runs",
+        *runs,
+        "--labels",
+        str(tmp_path / "labels.jsonl"),
+        "--images",
+        str(tmp_path / "data"),
+        "--base_url",
+        judge.url,
+        "--size",
+        "8",
+        "--share",
+        "0.75",
+        "--out",
+        str(tmp_path / "out"),
+    ]
 
 
 def rows_of(file: Path) -> list[dict[str, Any]]:
@@ -158,7 +182,7 @@ def test_the_interval_is_a_percentile_bootstrap_over_photos(options, tmp_path):
 
 
 def test_a_second_run_and_one_after_a_kill_ask_only_what_is_missing(options, judge, tmp_path):
-    command = [sys.executable, "-m", "eval.counterfactual", *options]
+    command = [sys.executable, "-m", "eval.counterfactual.run", *options]
     kept = tmp_path / "out" / "answers.jsonl"
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while process.poll() is None and (not kept.exists() or kept.read_bytes().count(b"\n") < 5):
@@ -179,13 +203,30 @@ def test_a_local_run_is_repeated_with_its_own_model_and_adapter(demo_base, adapt
     """The tiny model's words are no scores: every row says so, and every figure is null, not 0."""
     photo(tmp_path / "data" / "images" / "31.png", 31)
     write_jsonl(tmp_path / "labels.jsonl", LABELS[:1])
-    run = write_eval(tmp_path / "run", ZERO, {"31": before(31)}, model=str(demo_base), adapter=str(adapter),
-                     max_new_tokens=8, dtype="float32", batch_size=2, max_pixels=9216)  # fmt: skip
+    run = write_eval(
+        tmp_path / "run",
+        ZERO,
+        {"31": before(31)},
+        model=str(demo_base),
+        adapter=str(adapter),
+        max_new_tokens=8,
+        dtype="float32",
+        batch_size=2,
+        max_pixels=9216,
+    )
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     record |= {"model": identity(str(demo_base)), "adapter": model_digest(adapter), "decoding": {"max_pixels": 9216}}
     (tmp_path / "run" / "run.json").write_text(json.dumps(record))
-    options = ["--runs", run, "--labels", str(tmp_path / "labels.jsonl"), "--images", str(tmp_path / "data"),
-               "--out", str(tmp_path / "out")]  # fmt: skip
+    options = [
+        "--runs",
+        run,
+        "--labels",
+        str(tmp_path / "labels.jsonl"),
+        "--images",
+        str(tmp_path / "data"),
+        "--out",
+        str(tmp_path / "out"),
+    ]
     main(options)
     (row,) = rows_of(tmp_path / "out" / "counterfactual.jsonl")
     assert row["status"] == "unparsed" and row["after"] is None and row["text"] is not None
@@ -204,8 +245,10 @@ def test_a_local_run_is_repeated_with_its_own_model_and_adapter(demo_base, adapt
 
 def test_confident_means_every_run_near_the_truth():
     def run(**scores: float | None) -> dict[str, Prediction]:
-        return {id[1:]: Prediction(id[1:], None, None, "ok" if score is not None else "refused", score=score)
-                for id, score in scores.items()}  # fmt: skip
+        return {
+            id[1:]: Prediction(id[1:], None, None, "ok" if score is not None else "refused", score=score)
+            for id, score in scores.items()
+        }
 
     near = {f"_{width}": before(width) for width in PHOTOS}
     sure = {**near, "_31": before(31) - 0.09, "_32": before(32) - 0.11, "_33": None}
@@ -227,8 +270,11 @@ def test_truth_without_faces_keeps_a_fingerprint_and_whatever_else_there_is():
 
 
 def make_cases(**counts: int) -> list[Case]:
-    return [Case(f"{group}{i:03d}", "x.png", group, 0.8, 1, 0.8, 1, False)
-            for group, count in counts.items() for i in range(count)]  # fmt: skip
+    return [
+        Case(f"{group}{i:03d}", "x.png", group, 0.8, 1, 0.8, 1, False)
+        for group, count in counts.items()
+        for i in range(count)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -320,8 +366,10 @@ def test_a_run_is_asked_as_its_judge_was(tmp_path):
 # --- The prompt --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "target"), [("zero_shot", "score"), ("intuition", "score"), ("taxonomy", "score"),
-                                              ("taxonomy", "attributes")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [("zero_shot", "score"), ("intuition", "score"), ("taxonomy", "score"), ("taxonomy", "attributes")],
+)
 def test_the_counterfactual_prompt_is_the_plain_one_and_one_paragraph(name, target):
     plain, changed = build(name, target), build(name, target, faces_anonymised=True)
     kept = changed.policy.split("\n\n")

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from cprt.errors import InputError
-from cprt.metrics import paired_difference
+from cprt.metrics.severity import paired_difference
 from cprt.scoring import level_of
 from cprt.taxonomy import Taxonomy
 from eval.metrics import main, show
@@ -23,8 +23,16 @@ def measure(folder: Path, predictions: list[dict[str, Any]], truth=TRUTH) -> dic
     labels = [{"id": id, "level": level, "score": score} for id, level, score in truth]
     for name, rows in (("labels", labels), ("predictions", predictions)):
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    main(["--predictions", str(folder / "predictions.jsonl"), "--labels", str(folder / "labels.jsonl"),
-          "--out", str(folder / "m.json")])  # fmt: skip
+    main(
+        [
+            "--predictions",
+            str(folder / "predictions.jsonl"),
+            "--labels",
+            str(folder / "labels.jsonl"),
+            "--out",
+            str(folder / "m.json"),
+        ]
+    )
     return json.loads((folder / "m.json").read_text())
 
 
@@ -96,8 +104,17 @@ LABELS = [{"id": id, "level": level, "score": score} for id, level, score in TRU
 
 
 def run_metrics(folder: Path, predictions: list[dict[str, Any]], *more: str, labels=LABELS) -> dict[str, Any]:
-    main(["--predictions", write(folder / "p.jsonl", predictions), "--labels", write(folder / "l.jsonl", labels),
-          "--out", str(folder / "m.json"), *more])  # fmt: skip
+    main(
+        [
+            "--predictions",
+            write(folder / "p.jsonl", predictions),
+            "--labels",
+            write(folder / "l.jsonl", labels),
+            "--out",
+            str(folder / "m.json"),
+            *more,
+        ]
+    )
     return json.loads((folder / "m.json").read_text())
 
 
@@ -123,11 +140,19 @@ def test_each_way_to_a_score_has_its_own_figures_and_coverage_and_none_is_mixed(
 
 def test_named_attributes_are_measured_where_labels_have_them(tmp_path: Path):
     keys = Taxonomy.default().keys
-    labels = [{"id": "x", "level": 3, "score": 0.292, "labels": {key: float(key == "age") for key in keys}},
-              {"id": "y", "level": 3, "score": 0.292, "labels": {key: 1 if key == "age" else 0.5 * (key == "gender")
-                                                                 for key in keys}}]  # fmt: skip
-    rows = [{"id": "x", "status": "ok", "score": 0.3, "attributes": ["age", "gender"]},
-            {"id": "y", "status": "ok", "score": 0.3, "attributes": ["gender"], "composed_score": 0.292}]  # fmt: skip
+    labels = [
+        {"id": "x", "level": 3, "score": 0.292, "labels": {key: float(key == "age") for key in keys}},
+        {
+            "id": "y",
+            "level": 3,
+            "score": 0.292,
+            "labels": {key: 1 if key == "age" else 0.5 * (key == "gender") for key in keys},
+        },
+    ]
+    rows = [
+        {"id": "x", "status": "ok", "score": 0.3, "attributes": ["age", "gender"]},
+        {"id": "y", "status": "ok", "score": 0.3, "attributes": ["gender"], "composed_score": 0.292},
+    ]
     metrics = run_metrics(tmp_path, rows, "--resamples", "0", labels=labels)
     seen = metrics["attributes"]["per_attribute"]
     assert (seen["age"]["precision"], seen["age"]["recall"], seen["age"]["f1"]) == (1, 0.5, pytest.approx(2 / 3))
@@ -144,13 +169,21 @@ def test_calibration_is_learnt_on_the_hold_out_alone_and_reported_apart(tmp_path
         truth = rng.random(n)
         said = np.clip(truth * 0.5 + rng.normal(0, 0.02, n), 0, 1)
         labels = [{"id": f"{prefix}{i}", "level": level_of(t), "score": t} for i, t in enumerate(truth.tolist())]
-        answers = [{"id": f"{prefix}{i}", "status": "ok", "score": s, "expected_score": s / 2}
-                   for i, s in enumerate(said.tolist())]  # fmt: skip
+        answers = [
+            {"id": f"{prefix}{i}", "status": "ok", "score": s, "expected_score": s / 2}
+            for i, s in enumerate(said.tolist())
+        ]
         return labels, answers
 
     (held_labels, held), (labels, rows) = split("h", 60), split("t", 40)
-    more = ["--calibrate", write(tmp_path / "h.jsonl", held[:50]),
-            "--calibrate_labels", write(tmp_path / "hl.jsonl", held_labels), "--resamples", "20"]  # fmt: skip
+    more = [
+        "--calibrate",
+        write(tmp_path / "h.jsonl", held[:50]),
+        "--calibrate_labels",
+        write(tmp_path / "hl.jsonl", held_labels),
+        "--resamples",
+        "20",
+    ]
     metrics = run_metrics(tmp_path, rows, *more, labels=labels)
     plain = run_metrics(tmp_path, rows, "--resamples", "20", labels=labels)
     assert {**metrics, "calibrated": None} == {**plain, "calibrated": None}
@@ -172,14 +205,26 @@ def test_calibration_is_learnt_on_the_hold_out_alone_and_reported_apart(tmp_path
 def test_calibrating_on_what_is_measured_is_refused(tmp_path: Path):
     rows = [{"id": "a", "status": "ok", "score": 0.5}]
     with pytest.raises(InputError, match="'a' is measured as well"):
-        run_metrics(tmp_path, rows, "--calibrate", write(tmp_path / "h.jsonl", rows),
-                    "--calibrate_labels", write(tmp_path / "hl.jsonl", LABELS[:1]))  # fmt: skip
+        run_metrics(
+            tmp_path,
+            rows,
+            "--calibrate",
+            write(tmp_path / "h.jsonl", rows),
+            "--calibrate_labels",
+            write(tmp_path / "hl.jsonl", LABELS[:1]),
+        )
     with pytest.raises(InputError, match="calibrate and calibrate_labels go together"):
         run_metrics(tmp_path, rows, "--calibrate", "h.jsonl")
     held = [{"id": "h", "level": 4, "score": 0.1}]
     with pytest.raises(InputError, match="h.jsonl: prediction id 'z' has no label"):
-        run_metrics(tmp_path, rows, "--calibrate", write(tmp_path / "h.jsonl", [{**rows[0], "id": "z"}]),
-                    "--calibrate_labels", write(tmp_path / "hl.jsonl", held))  # fmt: skip
+        run_metrics(
+            tmp_path,
+            rows,
+            "--calibrate",
+            write(tmp_path / "h.jsonl", [{**rows[0], "id": "z"}]),
+            "--calibrate_labels",
+            write(tmp_path / "hl.jsonl", held),
+        )
 
 
 def test_another_judge_is_compared_on_the_photos_that_both_scored(tmp_path: Path, capsys):

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from judged import TAXONOMY, judge, make_labels
 from PIL import Image
 
+from cprt.pages.markup import figure, script_json, text
 from cprt.records import Label, Prediction
-from eval.markup import figure, script_json, text
 from eval.metrics import calibrated, measure
-from eval.report import largest_errors, paper_table6, reliability, thumbnails, without_score, write_report
+from eval.report.write import largest_errors, paper_table6, reliability, thumbnails, without_score, write_report
 
 HOSTILE = "</script><img src=x onerror=\"document.title='hacked'\">'&\"\u202e\x07$x^2$\ud800"
 
@@ -72,8 +72,7 @@ def test_table_6_is_the_papers():
     rows = paper_table6()
     assert len(rows) == 29
     groups = ("Zero-Shot", "Intuition", "Taxonomy", "SFT")
-    assert [sum(row["prompting"] == name for row in rows) for name in groups] == [
-        8, 8, 8, 5]  # fmt: skip
+    assert [sum(row["prompting"] == name for row in rows) for name in groups] == [8, 8, 8, 5]
     by_name = {(row["prompting"], row["model"]): list(row.values())[2:] for row in rows}
     assert by_name["Zero-Shot", "Gemini 3 Flash"] == [0.781, 0.802, 0.203, -0.166, 0.403, 0.848, 0.662]
     assert by_name["Intuition", "MiniCPM-V (8B)"] == [0.616, 0.610, 0.237, -0.160, 0.311, 0.749, 0.540]
@@ -209,7 +208,15 @@ def test_figures_stand_beside_the_papers_and_other_ways_to_a_score_below(tmp_pat
     affine = metrics["calibrated"]["stated"]["affine"]
     assert by_name["stated score, affine calibration"][3] == f"{affine['mae']:.3f}"
     assert by_name["Qwen3-VL (4B) (80 steps)"][1:] == [
-        "0.790", "0.753", "0.142", "−0.024", "0.614", "0.833†", "0.779†", "–"]  # fmt: skip
+        "0.790",
+        "0.753",
+        "0.142",
+        "−0.024",
+        "0.614",
+        "0.833†",
+        "0.779†",
+        "–",
+    ]
     groups = [a["data-open"] for name, a in parsed.tags if name == "tbody" and "data-group" in a]
     assert groups == ["true", "false", "false", "true"]  # zero-shot was asked here; SFT is always shown
 
@@ -278,5 +285,12 @@ def test_text_is_safe_in_html_and_script(value: str):
 
 def test_figures():
     assert [figure(value) for value in (0.12345, -0.5, 1, None, float("nan"), True, "1")] == [
-        "0.123", "−0.500", "1.000", "–", "–", "–", "–"]  # fmt: skip
+        "0.123",
+        "−0.500",
+        "1.000",
+        "–",
+        "–",
+        "–",
+        "–",
+    ]
     assert figure(0.5, "+") == "+0.500"

@@ -22,10 +22,10 @@ import yaml
 from loopback import REFUSAL, Misbehaving, first_try_fails, identity
 from safetensors.torch import load_file, save_file
 
-from cprt.decoding import summarise
 from cprt.errors import InputError
 from cprt.images import load_image
-from cprt.local import LocalModel
+from cprt.models.decoding import summarise
+from cprt.models.local import LocalModel
 from cprt.prompts import build
 from cprt.records import read_labels, read_predictions
 from cprt.scoring import severity
@@ -38,8 +38,23 @@ REPORT = ("report.html", "scores.png", "confusion.png", "calibration.png")  # on
 
 
 def options(demo: Any, base: Path, out: Path, *more: str) -> list[str]:
-    return ["--model", str(base), "--labels", str(demo.test_labels), "--images", str(demo.images), "--out", str(out),
-            "--dtype", "float32", "--max_new_tokens", "24", "--prompt", "zero_shot", *more]  # fmt: skip
+    return [
+        "--model",
+        str(base),
+        "--labels",
+        str(demo.test_labels),
+        "--images",
+        str(demo.images),
+        "--out",
+        str(out),
+        "--dtype",
+        "float32",
+        "--max_new_tokens",
+        "24",
+        "--prompt",
+        "zero_shot",
+        *more,
+    ]
 
 
 def texts(out: Path) -> dict[str, str | None]:
@@ -65,13 +80,29 @@ def test_every_label_has_one_prediction_with_the_models_own_words(demo, demo_bas
 
 
 def test_metrics_from_files_alone_are_the_same(demo, evaluated, tmp_path):
-    metrics_command.main(["--predictions", str(evaluated / "predictions.jsonl"), "--labels", str(demo.test_labels),
-                          "--out", str(tmp_path / "m.json")])  # fmt: skip
+    metrics_command.main(
+        [
+            "--predictions",
+            str(evaluated / "predictions.jsonl"),
+            "--labels",
+            str(demo.test_labels),
+            "--out",
+            str(tmp_path / "m.json"),
+        ]
+    )
     metrics = json.loads((tmp_path / "m.json").read_text())
     assert metrics == json.loads((evaluated / "metrics.json").read_text())
     assert metrics["n"] == 16 and sum(metrics["status_counts"].values()) == 16
-    assert {"coverage", "pearson", "spearman", "mae", "bias", "level_accuracy", "inter_level_accuracy",
-            "intra_level_accuracy"} <= metrics.keys()  # fmt: skip
+    assert {
+        "coverage",
+        "pearson",
+        "spearman",
+        "mae",
+        "bias",
+        "level_accuracy",
+        "inter_level_accuracy",
+        "intra_level_accuracy",
+    } <= metrics.keys()
 
 
 def test_the_run_record_says_what_made_the_answers(demo, evaluated):
@@ -199,8 +230,13 @@ def rows(out: Path) -> list[dict[str, Any]]:
 def with_models(demo: Any, folder: Path, models: list[dict[str, Any]], *more: str, **options: Any) -> list[str]:
     """Arguments for a YAML with ``models``."""
     folder.mkdir(parents=True, exist_ok=True)
-    content = {"models": models, "labels": str(demo.test_labels), "images": str(demo.images),
-               "out": str(folder / "out"), **options}  # fmt: skip
+    content = {
+        "models": models,
+        "labels": str(demo.test_labels),
+        "images": str(demo.images),
+        "out": str(folder / "out"),
+        **options,
+    }
     (folder / "eval.yaml").write_text(yaml.safe_dump(content))
     return ["--config", str(folder / "eval.yaml"), *more]
 
@@ -211,8 +247,18 @@ def served(url: str, name: str, **more: Any) -> dict[str, Any]:
 
 def test_an_endpoint_is_judged_from_the_command_line(demo, tmp_path):
     with Misbehaving(judge_like, first_try_fails, stall=0.5) as server:
-        arguments = ["--model", "some/model", "--base_url", server.url, "--labels", str(demo.test_labels), "--images",
-                     str(demo.images), "--out", str(tmp_path)]  # fmt: skip
+        arguments = [
+            "--model",
+            "some/model",
+            "--base_url",
+            server.url,
+            "--labels",
+            str(demo.test_labels),
+            "--images",
+            str(demo.images),
+            "--out",
+            str(tmp_path),
+        ]
         main([*arguments, "--prompt", "intuition"])
         asked = len(server.bodies)
         main([*arguments, "--prompt", "intuition"])
@@ -237,8 +283,12 @@ def test_several_models_and_prompts_have_a_folder_each_and_one_store(demo, demo_
         "prompts": ["zero_shot"],
     }
     with Misbehaving(judge_like) as server:
-        models = [served(server.url, "one"), served(server.url, "two", target="attributes", prompts=["taxonomy"]),
-                  local, {**local, "name": "tuned", "adapter": str(adapter)}]  # fmt: skip
+        models = [
+            served(server.url, "one"),
+            served(server.url, "two", target="attributes", prompts=["taxonomy"]),
+            local,
+            {**local, "name": "tuned", "adapter": str(adapter)},
+        ]
         arguments = with_models(demo, tmp_path, models, prompt=["zero_shot", "taxonomy"], limit=6)
         main(arguments)
         assert len(server.bodies) == 18
@@ -349,13 +399,15 @@ def test_refusals_are_asked_again_only_when_told_and_errors_always(demo, tmp_pat
             calls.append(len(server.bodies) - before)
             if not calls[1:]:
                 second = rows(tmp_path / "out")
-    errors, refused = (sum(row["status"] == status for row in table)
-                       for status, table in (("error", first), ("refused", second)))  # fmt: skip
+    errors, refused = (
+        sum(row["status"] == status for row in table) for status, table in (("error", first), ("refused", second))
+    )
     assert errors and refused and calls == [errors, 0, refused, 0]
     last = rows(tmp_path / "out")
     assert {row["status"] for row in last} == {"ok"}
     assert [row for row in first if row["status"] == "ok"] == [
-        row for row, old in zip(last, first, strict=True) if old["status"] == "ok"]  # fmt: skip
+        row for row, old in zip(last, first, strict=True) if old["status"] == "ok"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -421,8 +473,19 @@ def test_several_processes_answer_a_part_each_and_the_last_writes(demo, tmp_path
 
 
 def test_accelerate_launch_shards_a_local_model_with_the_answers_of_one_process(demo, demo_base, evaluated, tmp_path):
-    command = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch", "--multi_gpu",
-               "--num_processes", "2", "--main_process_port", "0", "-m", "eval.run"]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "accelerate.commands.accelerate_cli",
+        "launch",
+        "--multi_gpu",
+        "--num_processes",
+        "2",
+        "--main_process_port",
+        "0",
+        "-m",
+        "eval.run",
+    ]
     done = subprocess.run([*command, *options(demo, demo_base, tmp_path)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     assert texts(tmp_path) == texts(evaluated)
@@ -533,8 +596,10 @@ def test_expected_decoding_of_a_local_model_is_the_mean_of_its_distribution(demo
     expected = summarise(generation.distribution)
     row = found[2]
     assert (row["expected_score"], row["median_score"], row["label_mass"]) == (
-        pytest.approx(expected.mean, abs=1e-4), pytest.approx(expected.median, abs=2e-3),
-        pytest.approx(expected.mass, rel=1e-3))  # fmt: skip
+        pytest.approx(expected.mean, abs=1e-4),
+        pytest.approx(expected.median, abs=2e-3),
+        pytest.approx(expected.mass, rel=1e-3),
+    )
     metrics = json.loads((tmp_path / "metrics.json").read_text())
     assert set(metrics["decodings"]) == {"expected", "median"} and metrics["decodings"]["expected"]["coverage"] == 1
     truth = [label.score for label in labels[:4]]

@@ -26,17 +26,17 @@ from judge_endpoint import by_width, photo
 from loopback import Misbehaving
 from PIL import Image
 
-from cprt.ask import Model
 from cprt.errors import InputError
 from cprt.images import load_image
+from cprt.models.ask import Model
+from cprt.models.response_cache import AnswerStore
+from cprt.models.spec import ModelSpec, Question
 from cprt.prompts import build
-from cprt.questions import ModelSpec, Question
 from cprt.records import Label, Prediction, write_jsonl
 from cprt.regulations import regulations_of
-from cprt.store import AnswerStore
 from cprt.taxonomy import Taxonomy
-from eval.score import ScoreArguments, main, settle
-from eval.threshold import choose
+from eval.score.run import ScoreArguments, main, settle
+from eval.score.threshold import choose
 
 PASSPORT = {"attributes": ["gov_ids", "biometrics", "age"], "level": 1, "score": 0.85}
 ANSWERS: dict[int, Any] = {
@@ -93,7 +93,9 @@ def test_a_row_holds_level_score_regulations_and_advice(judge, folder, tmp_path,
     assert rows["22.png"]["flagged"] is False and rows["23.png"]["advice"]["hide_first"] is None
     # What has no score is never flagged or cleared.
     assert [(rows[f"{width}.png"]["status"], rows[f"{width}.png"]["flagged"]) for width in (24, 25)] == [
-        ("refused", None), ("unparsed", None)]  # fmt: skip
+        ("refused", None),
+        ("unparsed", None),
+    ]
     # A score whose list of attributes cannot be trusted has no advice.
     assert (rows["26.png"]["score"], rows["26.png"]["attributes"], rows["26.png"]["advice"]) == (0.75, None, None)
     said = capsys.readouterr()
@@ -155,14 +157,28 @@ def hostile(folder: Path) -> None:
 def test_a_hostile_folder_loses_nothing_and_stops_nothing(judge, tmp_path, capsys):
     folder = tmp_path / "photos"
     hostile(folder)
-    main([str(folder), str(folder / "notes.txt"), str(folder / "b" / "21.jpg"), str(tmp_path / "nowhere"),
-          "--base_url", judge.url, "--out", str(tmp_path / "r.jsonl")])  # fmt: skip
+    main(
+        [
+            str(folder),
+            str(folder / "notes.txt"),
+            str(folder / "b" / "21.jpg"),
+            str(tmp_path / "nowhere"),
+            "--base_url",
+            judge.url,
+            "--out",
+            str(tmp_path / "r.jsonl"),
+        ]
+    )
     rows = {row["path"]: row for row in rows_of(tmp_path / "r.jsonl")}
     assert len(rows) == len(rows_of(tmp_path / "r.jsonl"))  # b/21.jpg once
     assert {path: row["score"] for path, row in rows.items() if row["status"] == "ok"} == {
-        "a/21.jpg": 0.337, "b/21.jpg": 0.85, "new\nline \x1b[31m<b>.png": 0.0, "ünï.PNG": 0.85,
-        "caf\\udce9.png": 0.85, "moving.gif": 0.337,
-    }  # fmt: skip
+        "a/21.jpg": 0.337,
+        "b/21.jpg": 0.85,
+        "new\nline \x1b[31m<b>.png": 0.0,
+        "ünï.PNG": 0.85,
+        "caf\\udce9.png": 0.85,
+        "moving.gif": 0.337,
+    }
     assert {path: row["error"] for path, row in rows.items() if row["status"] == "error"} == {
         "text.jpg": "is not an image",
         "notes.txt": "is not an image",
@@ -215,7 +231,7 @@ def test_a_kill_loses_and_doubles_nothing(folder, tmp_path):
     with Misbehaving(by_width(ANSWERS), delay=0.03) as server:
         options = ["--base_url", server.url, "--concurrency", "1", "--out"]
         main([str(folder), *options, str(plain)])
-        command = [sys.executable, "-m", "eval.score", str(folder), *options, str(killed)]
+        command = [sys.executable, "-m", "eval.score.run", str(folder), *options, str(killed)]
         kept = tmp_path / "killed.answers.jsonl"
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         while process.poll() is None and (not kept.exists() or kept.read_bytes().count(b"\n") < 9):
@@ -236,11 +252,38 @@ def test_a_local_model_says_what_it_says_elsewhere(demo_base, adapter, tmp_path,
     """The tiny models answer no privacy question: their words are kept, and nothing is made of them."""
     chosen = [photo(tmp_path / f"{width}.png", width, 64) for width in (64, 96, 128)]
     with pytest.raises(InputError, match="no photo got a score"):
-        main([*map(str, chosen), "--model", str(demo_base), "--adapter", str(adapter), "--dtype", "float32",
-              "--max_new_tokens", "12", "--batch_size", "2", "--target", "score", "--prompt", "zero_shot",
-              "--max_pixels", "9216", "--out", str(tmp_path / "r.jsonl")])  # fmt: skip
-    row = {"name": "m", "model": str(demo_base), "adapter": str(adapter), "dtype": "float32", "max_new_tokens": 12,
-           "max_pixels": 9216, "batch_size": 1}  # fmt: skip
+        main(
+            [
+                *map(str, chosen),
+                "--model",
+                str(demo_base),
+                "--adapter",
+                str(adapter),
+                "--dtype",
+                "float32",
+                "--max_new_tokens",
+                "12",
+                "--batch_size",
+                "2",
+                "--target",
+                "score",
+                "--prompt",
+                "zero_shot",
+                "--max_pixels",
+                "9216",
+                "--out",
+                str(tmp_path / "r.jsonl"),
+            ]
+        )
+    row = {
+        "name": "m",
+        "model": str(demo_base),
+        "adapter": str(adapter),
+        "dtype": "float32",
+        "max_new_tokens": 12,
+        "max_pixels": 9216,
+        "batch_size": 1,
+    }
     model = Model(ModelSpec.read(row, "spec"))
     questions = {str(path): Question(build("zero_shot").messages(), (path,)) for path in chosen}
     with AnswerStore(tmp_path / "alone.jsonl") as store:
@@ -260,12 +303,16 @@ def test_a_local_model_says_what_it_says_elsewhere(demo_base, adapter, tmp_path,
         (("taxonomy", "attributes"), {}, ("taxonomy", "attributes"), ""),
         (("taxonomy", "score"), {}, ("taxonomy", "score"), "--target score, as ADAPTER was trained: scores alone"),
         (("intuition", "score"), {}, ("intuition", "score"), "as ADAPTER was trained"),
-        (("intuition", "score"), {"target": "attributes"}, ("taxonomy", "attributes"),
-         "ADAPTER was trained with --prompt intuition --target score: asked otherwise"),
+        (
+            ("intuition", "score"),
+            {"target": "attributes"},
+            ("taxonomy", "attributes"),
+            "ADAPTER was trained with --prompt intuition --target score: asked otherwise",
+        ),
         (("taxonomy", "score"), {"target": "attributes"}, ("taxonomy", "attributes"), "asked otherwise"),
         (("zero_shot", "score"), {"target": "score"}, ("zero_shot", "score"), "scores alone"),
     ],
-)  # fmt: skip
+)
 def test_an_adapter_is_asked_as_it_was_trained(adapter, tmp_path, capsys, trained, options, asked, said):
     folder = tmp_path / "adapter"
     shutil.copytree(adapter, folder)
@@ -313,9 +360,12 @@ def test_a_heic_photo_comes_upright(phone, tmp_path):
 def test_without_the_extra_a_heic_photo_is_reported_with_the_way_to_install_it(judge, folder, phone, tmp_path):
     shutil.copy(phone, folder / "phone.heic")
     shutil.copy(phone, folder / "renamed.jpg")
-    code = "import sys; sys.modules['pillow_heif'] = None; from eval.score import main; main(sys.argv[1:])"
-    subprocess.run([sys.executable, "-c", code, str(folder), "--base_url", judge.url, "--out",
-                    str(tmp_path / "r.jsonl")], check=True, capture_output=True)  # fmt: skip
+    code = "import sys; sys.modules['pillow_heif'] = None; from eval.score.run import main; main(sys.argv[1:])"
+    subprocess.run(
+        [sys.executable, "-c", code, str(folder), "--base_url", judge.url, "--out", str(tmp_path / "r.jsonl")],
+        check=True,
+        capture_output=True,
+    )
     errors = {row["path"]: row["error"] for row in rows_of(tmp_path / "r.jsonl") if row["status"] == "error"}
     hint = "is a HEIC photo: install pillow-heif to read it (pip install 'cprt[heic]')"
     assert errors == {"phone.heic": hint, "renamed.jpg": hint}

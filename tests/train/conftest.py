@@ -14,7 +14,7 @@ from hub_server import Hub, serving
 from publishing import BASE, REPO, TOKEN
 
 from cprt.config import run
-from train.publish import main
+from train.publish.run import main
 
 Said = tuple[int, str, list[str]]  # exit status, stdout, lines of ours on stderr
 Edit = Callable[[dict[str, Any]], None]
@@ -28,11 +28,35 @@ def trained(demo, root, tmp_path_factory) -> Path:
     output = tmp_path_factory.mktemp("trained") / "adapter"
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
-        patch.setattr(sys, "argv", ["train/sft.py", "--config", "configs/sft/demo.yaml", "--pairs", str(demo.pairs),
-                                    "--images", str(demo.images), "--output_dir", str(output), "--max_steps", "2",
-                                    "--eval_strategy", "no",
-                                    "--learning_rate", "5e-3", "--warmup_steps", "0", "--logging_steps", "1",
-                                    "--save_strategy", "steps", "--save_steps", "1"])  # fmt: skip
+        patch.setattr(
+            sys,
+            "argv",
+            [
+                "train/sft.py",
+                "--config",
+                "configs/sft/demo.yaml",
+                "--pairs",
+                str(demo.pairs),
+                "--images",
+                str(demo.images),
+                "--output_dir",
+                str(output),
+                "--max_steps",
+                "2",
+                "--eval_strategy",
+                "no",
+                "--learning_rate",
+                "5e-3",
+                "--warmup_steps",
+                "0",
+                "--logging_steps",
+                "1",
+                "--save_strategy",
+                "steps",
+                "--save_steps",
+                "1",
+            ],
+        )
         train.sft.main()
     (output / "training_args.bin").write_bytes(b"a pickle")
     (output / "events.log").write_text("a log")

@@ -11,7 +11,7 @@ from peft import LoraConfig
 from transformers import TrainerCallback
 from trl import SFTConfig, SFTTrainer
 
-from cprt.local import load_model, load_processor
+from cprt.models.local import load_model, load_processor
 from cprt.records import Pair
 from train.adapter import LANGUAGE_MODEL_PROJECTIONS
 from train.pair_dataset import pair_collator, pair_dataset
@@ -54,9 +54,17 @@ def build(
         **options,
     }
     args = SFTConfig(
-        output_dir=str(output), max_length=None, bf16=False, use_cpu=True, remove_unused_columns=False, seed=0,
-        report_to="none", save_strategy="no", disable_tqdm=True, **options,
-    )  # fmt: skip
+        output_dir=str(output),
+        max_length=None,
+        bf16=False,
+        use_cpu=True,
+        remove_unused_columns=False,
+        seed=0,
+        report_to="none",
+        save_strategy="no",
+        disable_tqdm=True,
+        **options,
+    )
     torch.manual_seed(0)
     trainer_class, extra = (SFTTrainer, {}) if share is None else (SharedPrefixTrainer, {"share": share})
     trainer = trainer_class(

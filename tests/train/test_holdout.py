@@ -17,7 +17,7 @@ from wandb_file import find_run, read_run
 import train.sft
 from cprt.answers import parse
 from cprt.images import load_image
-from cprt.local import LocalModel
+from cprt.models.local import LocalModel
 from cprt.provenance import file_digest
 from cprt.records import read_pairs
 from cprt.scoring import level_of
@@ -32,13 +32,45 @@ def learnt(demo, root, tmp_path_factory) -> Path:
         patch.chdir(root)
         patch.delenv("WANDB_API_KEY", raising=False)
         patch.delenv("WANDB_MODE", raising=False)
-        patch.setattr(sys, "argv", ["train/sft.py", "--config", "configs/sft/demo.yaml", "--pairs",
-                                    str(demo.short_pairs), "--images", str(demo.images), "--output_dir", str(output),
-                                    "--max_steps", "40", "--warmup_steps", "4", "--eval_strategy", "steps",
-                                    "--eval_steps", "10", "--save_strategy", "steps", "--save_steps", "10",
-                                    "--logging_steps", "10", "--holdout_size", "12", "--max_new_tokens", "96",
-                                    "--load_best_model_at_end", "true", "--metric_for_best_model", "mae",
-                                    "--report_to", "wandb"])  # fmt: skip
+        patch.setattr(
+            sys,
+            "argv",
+            [
+                "train/sft.py",
+                "--config",
+                "configs/sft/demo.yaml",
+                "--pairs",
+                str(demo.short_pairs),
+                "--images",
+                str(demo.images),
+                "--output_dir",
+                str(output),
+                "--max_steps",
+                "40",
+                "--warmup_steps",
+                "4",
+                "--eval_strategy",
+                "steps",
+                "--eval_steps",
+                "10",
+                "--save_strategy",
+                "steps",
+                "--save_steps",
+                "10",
+                "--logging_steps",
+                "10",
+                "--holdout_size",
+                "12",
+                "--max_new_tokens",
+                "96",
+                "--load_best_model_at_end",
+                "true",
+                "--metric_for_best_model",
+                "mae",
+                "--report_to",
+                "wandb",
+            ],
+        )
         train.sft.main()
     return output
 
@@ -54,8 +86,10 @@ def test_the_figures_are_those_of_the_saved_adapter(learnt, demo, demo_base):
     everyone = {pair.id: pair for pair in read_pairs(demo.short_pairs / "holdout.jsonl")}
     chosen = random.Random(0).sample(list(everyone.values()), 12)
     model = LocalModel(str(demo_base), str(learnt), dtype="float32")
-    said = [parse(model.generate([(pair.prompt, [load_image(demo.images / pair.images[0])])], 96)[0].text)
-            for pair in chosen]  # fmt: skip
+    said = [
+        parse(model.generate([(pair.prompt, [load_image(demo.images / pair.images[0])])], 96)[0].text)
+        for pair in chosen
+    ]
     both = [(pair, answer.score) for pair, answer in zip(chosen, said, strict=True) if answer.score is not None]
     assert len(both) >= 8, "the training no longer learns the format"
     truth, scores = [pair.score for pair, _ in both], [score for _, score in both]
@@ -76,8 +110,9 @@ def test_the_best_checkpoint_is_kept(learnt):
     rows = rows_of(learnt)
     assert [row["step"] for row in rows] == [10, 20, 30, 40]
     best = min((row for row in rows if row["mae"] is not None), key=lambda row: row["mae"])
-    chosen, saved = (load_file(folder / "adapter_model.safetensors")
-                     for folder in (learnt / f"checkpoint-{best['step']}", learnt))  # fmt: skip
+    chosen, saved = (
+        load_file(folder / "adapter_model.safetensors") for folder in (learnt / f"checkpoint-{best['step']}", learnt)
+    )
     assert chosen.keys() == saved.keys() and all((chosen[name] == saved[name]).all() for name in saved)
     state = json.loads((learnt / "checkpoint-40" / "trainer_state.json").read_text())
     assert state["best_global_step"] == best["step"]

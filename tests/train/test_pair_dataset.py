@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from cprt.errors import InputError
-from cprt.local import load_model, load_processor
+from cprt.models.local import load_model, load_processor
 from cprt.prompts import arrange
 from cprt.records import Pair, read_pairs
 from train.checks import preview_labels
@@ -142,8 +142,9 @@ def test_cross_attention_reaches_the_answer(tiny_mllama, mixed_demo):
 
 def test_a_template_that_changes_the_answer_is_refused(family, monkeypatch):
     """The preview at the start of a run compares labels and answers, and says what would be learnt instead."""
-    trainer = SimpleNamespace(train_dataset=family.dataset, data_collator=family.collator,
-                              processing_class=family.processor)  # fmt: skip
+    trainer = SimpleNamespace(
+        train_dataset=family.dataset, data_collator=family.collator, processing_class=family.processor
+    )
     assert preview_labels(trainer) == [answer + family.end for answer in family.answers[:2]]
     template = family.processor.chat_template
     assert "part.text" in template

@@ -33,10 +33,34 @@ class Runs:
         self.said = folder / "said.txt"
 
     def start(self, output: Path, *options: str, limit: int | None = None) -> multiprocessing.Process:
-        words = ["train/sft.py", "--config", "configs/sft/demo.yaml", "--pairs", str(self.demo.short_pairs), "--images",
-                 str(self.demo.images), "--output_dir", str(output), "--max_steps", str(STEPS), "--global_batch_size",
-                 "4", "--per_device_train_batch_size", "2", "--save_strategy", "steps", "--save_steps", "1",
-                 "--save_total_limit", "2", "--eval_strategy", "no", "--overwrite", "false", *options]  # fmt: skip
+        words = [
+            "train/sft.py",
+            "--config",
+            "configs/sft/demo.yaml",
+            "--pairs",
+            str(self.demo.short_pairs),
+            "--images",
+            str(self.demo.images),
+            "--output_dir",
+            str(output),
+            "--max_steps",
+            str(STEPS),
+            "--global_batch_size",
+            "4",
+            "--per_device_train_batch_size",
+            "2",
+            "--save_strategy",
+            "steps",
+            "--save_steps",
+            "1",
+            "--save_total_limit",
+            "2",
+            "--eval_strategy",
+            "no",
+            "--overwrite",
+            "false",
+            *options,
+        ]
 
         def child() -> None:
             said = os.open(self.said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -79,8 +103,10 @@ def whole(runs) -> Path:
 def same_end(output: Path, whole: Path) -> bool:
     """The adapter, and the optimiser that would go on from it, equal byte for byte."""
     last = Path(f"checkpoint-{STEPS}") / "adapter_model.safetensors"
-    return all((output / name).read_bytes() == (whole / name).read_bytes()
-               for name in (Path("adapter_model.safetensors"), last))  # fmt: skip
+    return all(
+        (output / name).read_bytes() == (whole / name).read_bytes()
+        for name in (Path("adapter_model.safetensors"), last)
+    )
 
 
 def kill_when(process: multiprocessing.Process, moment) -> None:
@@ -99,8 +125,9 @@ def test_the_same_seed_gives_the_same_adapter(runs, whole):
 
 def test_evaluation_between_the_steps_changes_nothing(runs, whole):
     output = runs.folder / "asked"
-    status, line = runs.finish(output, "--eval_strategy", "steps", "--eval_steps", "2", "--holdout_size", "3",
-                               "--max_new_tokens", "4")  # fmt: skip
+    status, line = runs.finish(
+        output, "--eval_strategy", "steps", "--eval_steps", "2", "--holdout_size", "3", "--max_new_tokens", "4"
+    )
     assert status == 1 and "no answer on the hold-out holds a score" in line  # four tokens are too few
     assert same_end(output, whole)
     assert [json.loads(row)["step"] for row in (output / "learning.jsonl").read_text().splitlines()] == [2, 4, 6]
@@ -201,8 +228,12 @@ def test_a_damaged_checkpoint_is_not_resumed(runs, stopped, fault):
         (checkpoint / "run.json").write_text(json.dumps(record))
     status, line = runs.finish(stopped, "--resume_from_checkpoint", str(checkpoint))
     assert status == 2
-    assert {"cut": "adapter_model.safetensors is missing or damaged", "gone": "optimizer.pt is missing or damaged",
-            "no optimiser": "holds no optimiser", "no record": "no run.json"}[fault] in line  # fmt: skip
+    assert {
+        "cut": "adapter_model.safetensors is missing or damaged",
+        "gone": "optimizer.pt is missing or damaged",
+        "no optimiser": "holds no optimiser",
+        "no record": "no run.json",
+    }[fault] in line
 
 
 def test_a_full_disk_leaves_the_last_checkpoint(runs, stopped, whole):

@@ -18,12 +18,16 @@ from peft import PeftModel
 from safetensors.torch import load_file
 
 import train.sft
-from cprt.local import load_model
+from cprt.models.local import load_model
 from cprt.records import read_pairs
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs" / "accelerate"
-KINDS = {"one_gpu": DistributedType.NO, "multi_gpu": DistributedType.MULTI_GPU, "fsdp2": DistributedType.FSDP,
-         "deepspeed_zero3": DistributedType.DEEPSPEED}  # fmt: skip
+KINDS = {
+    "one_gpu": DistributedType.NO,
+    "multi_gpu": DistributedType.MULTI_GPU,
+    "fsdp2": DistributedType.FSDP,
+    "deepspeed_zero3": DistributedType.DEEPSPEED,
+}
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -53,12 +57,27 @@ def test_a_run_that_is_not_sharded_as_configured_is_refused(kind, reason, demo, 
     In a process of its own: transformers keeps a DeepSpeed configuration for the rest of the process.
     """
     done = subprocess.run(
-        [sys.executable, "train/sft.py", "--config", "configs/sft/demo.yaml", "--pairs", str(demo.short_pairs),
-         "--images", str(demo.images), "--output_dir", str(tmp_path / "adapter"), "--max_steps", "1",
-         "--eval_strategy", "no"],
-        cwd=root, capture_output=True, text=True,
+        [
+            sys.executable,
+            "train/sft.py",
+            "--config",
+            "configs/sft/demo.yaml",
+            "--pairs",
+            str(demo.short_pairs),
+            "--images",
+            str(demo.images),
+            "--output_dir",
+            str(tmp_path / "adapter"),
+            "--max_steps",
+            "1",
+            "--eval_strategy",
+            "no",
+        ],
+        cwd=root,
+        capture_output=True,
+        text=True,
         env={**os.environ, "PYTHONPATH": str(root), f"ACCELERATE_USE_{kind}": "true"},
-    )  # fmt: skip
+    )
     assert done.returncode == 2, done.stderr
     line = done.stderr.strip().splitlines()[-1]
     assert line.startswith("train/sft.py: error: ") and reason in line
@@ -72,10 +91,21 @@ def test_a_sharded_adapter_is_saved_whole(demo_base, demo, root, tmp_path):
     pairs = demo.short_pairs / "train.jsonl"
     paths = {"base": str(demo_base), "images": str(demo.images), "pairs": str(pairs), "output": str(tmp_path / "a")}
     subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", str(port),
-         str(root / "tests" / "train" / "fsdp_worker.py"), json.dumps(paths)],
-        check=True, timeout=600, env={**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{root / 'tests' / 'train'}"},
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--nproc_per_node",
+            "2",
+            "--master_port",
+            str(port),
+            str(root / "tests" / "train" / "fsdp_worker.py"),
+            json.dumps(paths),
+        ],
+        check=True,
+        timeout=600,
+        env={**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{root / 'tests' / 'train'}"},
+    )
     trainer = build(demo_base, demo.images, read_pairs(pairs)[:4], tmp_path / "b")
     model = trainer.model
     optimizer = torch.optim.SGD([weight for weight in model.parameters() if weight.requires_grad], lr=0.1)
@@ -93,12 +123,35 @@ def test_four_bits(demo_base, demo, root, tmp_path, monkeypatch, capsys):
     """QLoRA: the language model's projections and nothing else in four bits; it trains, on the plain path."""
     monkeypatch.chdir(root)
     output = tmp_path / "adapter"
-    monkeypatch.setattr(sys, "argv", ["train/sft.py", "--config", "configs/sft/demo.yaml", "--pairs",
-                                      str(demo.short_pairs), "--images", str(demo.images), "--output_dir",
-                                      str(output), "--max_steps", "2", "--eval_strategy", "no",
-                                      "--global_batch_size", "2",
-                                      "--per_device_train_batch_size", "2", "--warmup_steps", "0",
-                                      "--gradient_checkpointing", "true", "--load_in_4bit", "true"])  # fmt: skip
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        [
+            "train/sft.py",
+            "--config",
+            "configs/sft/demo.yaml",
+            "--pairs",
+            str(demo.short_pairs),
+            "--images",
+            str(demo.images),
+            "--output_dir",
+            str(output),
+            "--max_steps",
+            "2",
+            "--eval_strategy",
+            "no",
+            "--global_batch_size",
+            "2",
+            "--per_device_train_batch_size",
+            "2",
+            "--warmup_steps",
+            "0",
+            "--gradient_checkpointing",
+            "true",
+            "--load_in_4bit",
+            "true",
+        ],
+    )
     train.sft.main()
     printed = capsys.readouterr().out
     assert "in four bits: 28 layers of the language model" in printed  # seven projections in each of four layers

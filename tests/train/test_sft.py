@@ -17,13 +17,23 @@ from safetensors.torch import load_file
 
 import train.sft
 from cprt.config import run
-from cprt.local import load_model
+from cprt.models.local import load_model
 from cprt.prompts import build
 from cprt.provenance import file_digest
 
 # A pixel cap other than the one that the base brings along, so that it shows where it comes from.
-STEPS = ["--max_steps", "2", "--logging_steps", "1", "--num_train_epochs", "1", "--max_pixels", "8192",
-         "--eval_strategy", "no"]  # fmt: skip
+STEPS = [
+    "--max_steps",
+    "2",
+    "--logging_steps",
+    "1",
+    "--num_train_epochs",
+    "1",
+    "--max_pixels",
+    "8192",
+    "--eval_strategy",
+    "no",
+]
 
 
 def paths(demo: Any, output: Path) -> list[str]:
@@ -35,10 +45,27 @@ def launched(demo, root, tmp_path_factory) -> tuple[Path, str]:
     """The demo's recipe through Accelerate's launcher, two steps: the output folder and what was printed."""
     output = tmp_path_factory.mktemp("launched") / "adapter"
     done = subprocess.run(
-        [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch", "train/sft.py", "--config",
-         "configs/sft/demo.yaml", *paths(demo, output), *STEPS, "--save_strategy", "steps", "--save_steps", "1"],
-        cwd=root, capture_output=True, text=True, timeout=900, env={**os.environ, "PYTHONPATH": str(root)},
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "accelerate.commands.accelerate_cli",
+            "launch",
+            "train/sft.py",
+            "--config",
+            "configs/sft/demo.yaml",
+            *paths(demo, output),
+            *STEPS,
+            "--save_strategy",
+            "steps",
+            "--save_steps",
+            "1",
+        ],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        env={**os.environ, "PYTHONPATH": str(root)},
+    )
     assert done.returncode == 0, done.stderr
     return output, done.stdout
 
@@ -64,8 +91,14 @@ def test_launched_run_leaves_an_adapter(launched, demo_base):
     """Exactly what is needed, no pickle of the settings beside it, and PEFT loads it onto the untouched base."""
     output, _ = launched
     files = {path.name for path in output.iterdir()}
-    assert {"adapter_model.safetensors", "adapter_config.json", "run.json", "chat_template.jinja",
-            "processor_config.json", "tokenizer.json"} <= files  # fmt: skip
+    assert {
+        "adapter_model.safetensors",
+        "adapter_config.json",
+        "run.json",
+        "chat_template.jinja",
+        "processor_config.json",
+        "tokenizer.json",
+    } <= files
     assert not list(output.rglob("training_args.bin"))
     weights = load_file(output / "adapter_model.safetensors")
     base = load_model(str(demo_base), dtype="float32")
@@ -116,8 +149,14 @@ def test_checkpoints_resume(launched, sft, demo, tmp_path):
     output, _ = launched
     copy = tmp_path / "copy"
     shutil.copytree(output / "checkpoint-1", copy / "checkpoint-1")
-    status, line = sft("--config", "configs/sft/demo.yaml", *paths(demo, copy), *STEPS,
-                       "--resume_from_checkpoint", str(copy / "checkpoint-1"))  # fmt: skip
+    status, line = sft(
+        "--config",
+        "configs/sft/demo.yaml",
+        *paths(demo, copy),
+        *STEPS,
+        "--resume_from_checkpoint",
+        str(copy / "checkpoint-1"),
+    )
     assert status == 0, line
     resumed, whole = (load_file(folder / "adapter_model.safetensors") for folder in (copy, output))
     assert all(torch.equal(resumed[name], whole[name]) for name in whole)
@@ -211,6 +250,15 @@ def test_a_bad_image_is_named(sft, demo, tmp_path, fault):
         path.unlink()
     else:
         path.write_text("not a photo")
-    status, line = sft("--config", "configs/sft/demo.yaml", "--pairs", str(pairs), "--images", str(images),
-                       "--output_dir", str(tmp_path / "adapter"), *STEPS)  # fmt: skip
+    status, line = sft(
+        "--config",
+        "configs/sft/demo.yaml",
+        "--pairs",
+        str(pairs),
+        "--images",
+        str(images),
+        "--output_dir",
+        str(tmp_path / "adapter"),
+        *STEPS,
+    )
     assert status == 2 and str(path) in line

@@ -24,7 +24,7 @@ from transformers import BitsAndBytesConfig
 from transformers.trainer_utils import set_seed
 from trl import SFTTrainer
 
-from cprt.local import load_model
+from cprt.models.local import load_model
 from cprt.prompts import build as build_prompt
 from cprt.records import Pair, read_pairs
 from cprt.taxonomy import Taxonomy
@@ -97,10 +97,12 @@ def test_twenty_steps(demo_base, mixed_demo, pairs, tmp_path):
 )
 def test_windows_of_other_shapes(demo_base, mixed_demo, pairs, tmp_path, rows, batch, accumulation):
     """11 rows are windows of 3 and 3 micro-batches, the last one of a single row; two epochs of them."""
-    options = dict(per_device_train_batch_size=batch, gradient_accumulation_steps=accumulation, max_steps=-1,
-                   num_train_epochs=2)  # fmt: skip
-    ours, stock = (build(demo_base, mixed_demo.images, pairs[:rows], tmp_path, share=share, **options)
-                   for share in (True, None))  # fmt: skip
+    options = dict(
+        per_device_train_batch_size=batch, gradient_accumulation_steps=accumulation, max_steps=-1, num_train_epochs=2
+    )
+    ours, stock = (
+        build(demo_base, mixed_demo.images, pairs[:rows], tmp_path, share=share, **options) for share in (True, None)
+    )
     steps = 2 * math.ceil(math.ceil(rows / batch) / accumulation)
     gradient, weight = compare(ours, stock, steps)
     assert gradient < GRADIENT_TOLERANCE and weight < 5 * WEIGHT_TOLERANCE
@@ -110,8 +112,10 @@ def test_prompts_that_differ(demo_base, mixed_demo, pairs, tmp_path):
     """Two prompts in turn: what is shared is what both begin with."""
     other = build_prompt("zero_shot").messages()
     other[0]["content"][0]["text"] = other[0]["content"][0]["text"].replace("from 0 to 1", "from zero to one")
-    mixed = [Pair(pair.id, pair.images, other if number % 2 else pair.prompt, pair.completion)
-             for number, pair in enumerate(pairs[:8])]  # fmt: skip
+    mixed = [
+        Pair(pair.id, pair.images, other if number % 2 else pair.prompt, pair.completion)
+        for number, pair in enumerate(pairs[:8])
+    ]
     whole = record_prefixes(build(demo_base, mixed_demo.images, pairs[:8], tmp_path), run=True)
     options = dict(per_device_train_batch_size=4, gradient_accumulation_steps=2)
     ours, stock = (
@@ -127,8 +131,12 @@ def test_prompts_that_differ(demo_base, mixed_demo, pairs, tmp_path):
 def test_rows_without_an_image(demo_base, mixed_demo, pairs, tmp_path, with_image):
     """Rows without an image, first, last, in a micro-batch of their own, or everywhere."""
     rows = text_rows(pairs[:4], mixed_demo.images, with_image)
-    options = dict(per_device_train_batch_size=2, gradient_accumulation_steps=2, dataset=dataset(rows),
-                   train_sampling_strategy="sequential")  # fmt: skip
+    options = dict(
+        per_device_train_batch_size=2,
+        gradient_accumulation_steps=2,
+        dataset=dataset(rows),
+        train_sampling_strategy="sequential",
+    )
     ours, stock = (build(demo_base, mixed_demo.images, (), tmp_path, share=share, **options) for share in (True, None))
     gradient, _ = compare(ours, stock, steps=1)
     assert gradient < GRADIENT_TOLERANCE
@@ -168,8 +176,16 @@ def test_evaluation_between_the_steps_changes_nothing(demo_base, mixed_demo, pai
     evaluation = dict(eval_strategy="steps", eval_steps=1, eval_on_start=True)
     losses, adapters = [], []
     for share, evaluate in ((True, True), (None, True), (True, False)):
-        trainer = build(demo_base, mixed_demo.images, pairs[:16], tmp_path, share=share, held_out=held_out, **options,
-                        **(evaluation if evaluate else {}))  # fmt: skip
+        trainer = build(
+            demo_base,
+            mixed_demo.images,
+            pairs[:16],
+            tmp_path,
+            share=share,
+            held_out=held_out,
+            **options,
+            **(evaluation if evaluate else {}),
+        )
         adapters.append(train(trainer)[1])
         losses.append([entry["eval_loss"] for entry in trainer.state.log_history if "eval_loss" in entry])
     assert len(losses[0]) == 4 and losses[0] == pytest.approx(losses[1], rel=1e-5)
@@ -183,15 +199,46 @@ def test_two_processes(demo_base, mixed_demo, pairs, root, tmp_path):
         sock.bind(("127.0.0.1", 0))
         port = sock.getsockname()[1]
     subprocess.run(
-        [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch", "--multi_gpu", "--num_processes", "2",
-         "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", str(port),
-         str(root / "tests" / "train" / "ddp_worker.py"),
-         json.dumps({"base": str(demo_base), "images": str(mixed_demo.images),
-                     "pairs": str(mixed_demo.short_pairs / "train.jsonl"), "output": str(tmp_path)})],
-        check=True, timeout=900, env={**os.environ, "PYTHONPATH": str(root)},
-    )  # fmt: skip
-    stock = build(demo_base, mixed_demo.images, pairs[:16], tmp_path, share=None, per_device_train_batch_size=2,
-                  gradient_accumulation_steps=4, max_steps=2)  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "accelerate.commands.accelerate_cli",
+            "launch",
+            "--multi_gpu",
+            "--num_processes",
+            "2",
+            "--num_machines",
+            "1",
+            "--mixed_precision",
+            "no",
+            "--dynamo_backend",
+            "no",
+            "--main_process_port",
+            str(port),
+            str(root / "tests" / "train" / "ddp_worker.py"),
+            json.dumps(
+                {
+                    "base": str(demo_base),
+                    "images": str(mixed_demo.images),
+                    "pairs": str(mixed_demo.short_pairs / "train.jsonl"),
+                    "output": str(tmp_path),
+                }
+            ),
+        ],
+        check=True,
+        timeout=900,
+        env={**os.environ, "PYTHONPATH": str(root)},
+    )
+    stock = build(
+        demo_base,
+        mixed_demo.images,
+        pairs[:16],
+        tmp_path,
+        share=None,
+        per_device_train_batch_size=2,
+        gradient_accumulation_steps=4,
+        max_steps=2,
+    )
     (expected, *_), adapter, _ = train(stock)
     holdout = HoldOut(pairs[:3], mixed_demo.images, 2, 16, Taxonomy.default())
     figures = holdout.measure(stock.model, stock.processing_class)
@@ -283,8 +330,10 @@ def test_common_prefix_against_a_loop(data):
     stem = data.draw(st.lists(st.sampled_from([1, 2, 3]), max_size=6))
     batches = []
     for _ in range(data.draw(st.integers(1, 3))):
-        rows = [stem[: data.draw(st.integers(0, 6))] + data.draw(st.lists(token, min_size=1, max_size=4))
-                for _ in range(data.draw(st.integers(1, 3)))]  # fmt: skip
+        rows = [
+            stem[: data.draw(st.integers(0, 6))] + data.draw(st.lists(token, min_size=1, max_size=4))
+            for _ in range(data.draw(st.integers(1, 3)))
+        ]
         width = max(map(len, rows))
         batches.append(torch.tensor([row + [0] * (width - len(row)) for row in rows]))
     rows = [row for batch in batches for row in batch.tolist()]

@@ -14,13 +14,23 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from cprt.errors import InputError
-from eval.model_inversion.classifier import Classifier, ClassifierSpec
-from eval.model_inversion.networks import ARCHITECTURES
+from eval.model_inversion.demo.networks import ARCHITECTURES
+from eval.model_inversion.standard.classifier import Classifier, ClassifierSpec
 
 
 def stated(weights: Path, /, **changes: Any) -> dict[str, Any]:
-    row = {"name": "E", "library": "demo", "architecture": "plain", "weights": str(weights), "num_classes": 12,
-           "classes": "numeric", "crop": None, "resize": None, "mean": [0, 0, 0], "std": [1, 1, 1]}  # fmt: skip
+    row = {
+        "name": "E",
+        "library": "demo",
+        "architecture": "plain",
+        "weights": str(weights),
+        "num_classes": 12,
+        "classes": "numeric",
+        "crop": None,
+        "resize": None,
+        "mean": [0, 0, 0],
+        "std": [1, 1, 1],
+    }
     return row | changes
 
 
@@ -172,8 +182,10 @@ def test_features_are_what_the_last_linear_layer_takes(
     import torchvision
 
     torch.manual_seed(1)
-    builders = {"torchvision": lambda: torchvision.models.get_model(architecture, weights=None, num_classes=9),
-                "timm": lambda: timm.create_model(architecture, pretrained=False, num_classes=9)}  # fmt: skip
+    builders = {
+        "torchvision": lambda: torchvision.models.get_model(architecture, weights=None, num_classes=9),
+        "timm": lambda: timm.create_model(architecture, pretrained=False, num_classes=9),
+    }
     model = builders[library]().eval()
     save_file(model.state_dict(), tmp_path / "w.safetensors")
     row = stated(tmp_path / "w.safetensors", library=library, architecture=architecture, num_classes=9, resize=64)

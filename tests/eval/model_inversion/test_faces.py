@@ -7,10 +7,24 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from eval.model_inversion.faces import SIZE, STYLES, Person, View, person, render, views
+from eval.model_inversion.demo.faces import SIZE, STYLES, Person, View, person, render, views
 
-PLAIN = View(shift=(0, 0), turn=0, yaw=0, scale=1, smile=0, mouth_open=0, eyes_open=1, glasses=False, hair_length=1,
-             background=(10, 200, 30), gain=1, light=(0, 0), noise=0, seed=0)  # fmt: skip
+PLAIN = View(
+    shift=(0, 0),
+    turn=0,
+    yaw=0,
+    scale=1,
+    smile=0,
+    mouth_open=0,
+    eyes_open=1,
+    glasses=False,
+    hair_length=1,
+    background=(10, 200, 30),
+    gain=1,
+    light=(0, 0),
+    noise=0,
+    seed=0,
+)
 
 
 def test_the_seed_decides_who_and_how():

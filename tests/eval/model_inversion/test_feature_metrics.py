@@ -7,7 +7,7 @@ import pytest
 from scipy.linalg import sqrtm
 from sklearn.neighbors import NearestNeighbors
 
-from eval.model_inversion.feature_metrics import PRDC, frechet_distance, nearest_squared, prdc
+from eval.model_inversion.standard.features import PRDC, frechet_distance, nearest_squared, prdc
 
 
 def test_the_nearest_private_image_is_sought_within_the_class_and_class_0_is_a_class():

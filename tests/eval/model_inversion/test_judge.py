@@ -23,18 +23,25 @@ from collection import ID, SETUP, configure, describe, make
 from loopback import Misbehaving, first_try_fails, identity, transformers_serve
 from scipy.stats import binomtest
 
-from cprt.ask import answer_batch
 from cprt.errors import InputError
-from cprt.local import LocalModel
-from cprt.metrics import wilson_interval
-from cprt.questions import Question, Reply
-from cprt.store import read_answers
-from eval.model_inversion.judge import main, summarise
-from eval.model_inversion.prompts import SUBJECTS
-from eval.model_inversion.verdicts import LABELS, read_verdict, yes_probability
+from cprt.metrics.severity import wilson_interval
+from cprt.models.ask import answer_batch
+from cprt.models.local import LocalModel
+from cprt.models.response_cache import read_answers
+from cprt.models.spec import Question, Reply
+from eval.model_inversion.judge.prompts import SUBJECTS
+from eval.model_inversion.judge.run import main, summarise
+from eval.model_inversion.judge.verdicts import LABELS, read_verdict, yes_probability
 
-ANSWERS = ("Yes", "yes ", "No, they are not the same individual.", "no.", "I cannot answer yes or no.", "yes, and no",
-           'Yes, "he" is,\nas far as I see')  # fmt: skip
+ANSWERS = (
+    "Yes",
+    "yes ",
+    "No, they are not the same individual.",
+    "no.",
+    "I cannot answer yes or no.",
+    "yes, and no",
+    'Yes, "he" is,\nas far as I see',
+)
 FILES = ("judge.csv", "controls.csv", "summary.json")
 
 
@@ -223,8 +230,12 @@ def test_logprobs_give_the_probability_of_yes(setups: Path, tmp_path: Path):
             {"token": token, "logprob": value} for token, value in (("Yes", -0.5), (" yes", -3.0), ("No", -1.2))
         ]
         content = [{"token": "Yes", "logprob": -0.5, "top_logprobs": alternatives}]
-        choice = {"index": 0, "message": {"role": "assistant", "content": "Yes"}, "finish_reason": "stop",
-                  "logprobs": {"content": content}}  # fmt: skip
+        choice = {
+            "index": 0,
+            "message": {"role": "assistant", "content": "Yes"},
+            "finish_reason": "stop",
+            "logprobs": {"content": content},
+        }
         return 200, {"id": "x", "model": "m", "choices": [choice]}
 
     with Misbehaving(sure) as server:
@@ -260,8 +271,11 @@ def test_a_dry_run_counts_the_calls_and_does_nothing(setups: Path, tmp_path: Pat
         said = capsys.readouterr().out.splitlines()
         main(arguments)
         assert len(server.bodies) == 48
-    assert said == ["one: at most 24 calls", "two: at most 24 calls",
-                    f"  {ID}: 12 reconstructions, 6 positive and 6 negative controls"]  # fmt: skip
+    assert said == [
+        "one: at most 24 calls",
+        "two: at most 24 calls",
+        f"  {ID}: 12 reconstructions, 6 positive and 6 negative controls",
+    ]
 
 
 def test_many_calls_are_in_flight(setups: Path, tmp_path: Path):
@@ -326,8 +340,18 @@ def test_the_ready_configurations_run_as_soon_as_the_data_is_there(root: Path, t
     make(tmp_path)
     description = yaml.safe_load((root / "configs" / "mi" / "collection.yaml").read_text())
     (tmp_path / "all.yaml").write_text(yaml.safe_dump(description | {"root": str(tmp_path / "root")}))
-    main(["--config", str(root / "configs" / "mi" / f"{name}.yaml"), "--setups", str(tmp_path / "all.yaml"),
-          "--dry_run", "true", "--out", str(tmp_path / "out")])  # fmt: skip
+    main(
+        [
+            "--config",
+            str(root / "configs" / "mi" / f"{name}.yaml"),
+            "--setups",
+            str(tmp_path / "all.yaml"),
+            "--dry_run",
+            "true",
+            "--out",
+            str(tmp_path / "out"),
+        ]
+    )
     assert "at most 75 calls" in capsys.readouterr().out  # 12 reconstructions, 21 positive and 42 negative pairs
     assert description["setups"]["CelebA"]["subject"] == "person"
 
@@ -336,8 +360,13 @@ def test_the_ready_configurations_run_as_soon_as_the_data_is_there(root: Path, t
 
 
 def process(arguments: list[str]) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-m", "eval.model_inversion.judge", *arguments], stdout=subprocess.PIPE,
-                            stderr=subprocess.PIPE, text=True, env=dict(os.environ))  # fmt: skip
+    return subprocess.Popen(
+        [sys.executable, "-m", "eval.model_inversion.judge.run", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=dict(os.environ),
+    )
 
 
 def test_a_class_without_references_is_a_reported_row_and_none_at_all_is_status_2(tmp_path: Path):
@@ -364,8 +393,15 @@ def test_a_class_without_references_is_a_reported_row_and_none_at_all_is_status_
 def test_an_endpoint_that_always_fails_gives_only_errors_and_no_success(setups: Path, tmp_path: Path):
     for limit, complaint in (("4", "every query ended in an error"), ("12", "one: the endpoint keeps failing")):
         with Misbehaving(judge, lambda who, earlier: "500") as server, pytest.raises(InputError, match=complaint):
-            main([*configure(tmp_path / limit, setups, server.url, "one", "two", retries=0), "--limit", limit,
-                  "--controls", "0" if limit == "4" else "9"])  # fmt: skip
+            main(
+                [
+                    *configure(tmp_path / limit, setups, server.url, "one", "two", retries=0),
+                    "--limit",
+                    limit,
+                    "--controls",
+                    "0" if limit == "4" else "9",
+                ]
+            )
         for name in ("one", "two"):
             said = summary(tmp_path / limit / "out", name)
             assert said["counts"]["error"] == said["n"] == int(limit) and said["attack_accuracy"] == 0.0
@@ -402,8 +438,11 @@ def test_random_kills_lose_and_double_nothing(setups: Path, undisturbed: Path, t
         return store.read_bytes().count(b"\n") if store.exists() else 0
 
     with Misbehaving(judge, first_try_fails, delay=0.03, stall=20) as server:
-        arguments = [*configure(tmp_path, setups, server.url, "one", "two", timeout=2, retries=12,
-                                concurrency=concurrency), "--controls", "6"]  # fmt: skip
+        arguments = [
+            *configure(tmp_path, setups, server.url, "one", "two", timeout=2, retries=12, concurrency=concurrency),
+            "--controls",
+            "6",
+        ]
         for target in sorted(rng.choices(range(0, 45), k=kills)):
             run = process(arguments)
             while run.poll() is None and kept() < target:
@@ -441,8 +480,9 @@ def test_a_local_model_judges_in_batches_as_one_by_one(demo_base: Path, tmp_path
     (said,) = judge_with([here(demo_base)], tmp_path, layout)
     model = LocalModel(str(demo_base), dtype="float32", max_pixels=9216)
     for row, text in zip(queries(tmp_path / layout), said, strict=True):
-        question = Question(SUBJECTS["person"].messages(layout, 2, True),
-                            tuple(tmp_path / layout / image for image in row["images"]))  # fmt: skip
+        question = Question(
+            SUBJECTS["person"].messages(layout, 2, True), tuple(tmp_path / layout / image for image in row["images"])
+        )
         ((_, reply),) = answer_batch(model, [("key", question)], 8)
         assert reply.text == text != ""
     assert len(said) == 6
@@ -465,8 +505,13 @@ def test_a_local_model_says_how_sure_it_is(demo_base: Path, tmp_path: Path):
 def test_a_real_server_and_the_same_model_here_say_the_same(demo_base: Path, tmp_path: Path):
     with transformers_serve([demo_base], tmp_path) as urls:
         # The server's own processor shrinks the pictures, to as many pixels.
-        there = here(demo_base) | {"name": "served", "base_url": urls[demo_base], "max_pixels": None,
-                                   "image_format": "png", "concurrency": 2}  # fmt: skip
+        there = here(demo_base) | {
+            "name": "served",
+            "base_url": urls[demo_base],
+            "max_pixels": None,
+            "image_format": "png",
+            "concurrency": 2,
+        }
         del there["dtype"]
         for layout in ("panel", "separate"):
             served, local = judge_with([there, here(demo_base)], tmp_path, layout)

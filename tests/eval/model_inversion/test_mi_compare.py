@@ -22,8 +22,8 @@ from sklearn.metrics import cohen_kappa_score
 from wandb_file import find_run, read_run, read_table
 
 from cprt.errors import InputError
-from eval.model_inversion import metrics
-from eval.model_inversion.compare import main
+from eval.model_inversion.compare.run import main
+from eval.model_inversion.metrics import run as metrics
 
 HOSTILE = '</script><img src=x onerror=alert(1)>"'
 
@@ -48,8 +48,10 @@ class Setup:
         self.accepted = [rng.random() < accepted for _ in self.keys]
 
     def standard(self, path: Path) -> Path:
-        rows = [(f"{claims}/{file}", "yes" if e else "no")
-                for (claims, file), e in zip(self.keys, self.accepted, strict=True)]  # fmt: skip
+        rows = [
+            (f"{claims}/{file}", "yes" if e else "no")
+            for (claims, file), e in zip(self.keys, self.accepted, strict=True)
+        ]
         return write_csv(path, "filename,prediction", rows)
 
     def labels(self, judge: str, noise: float) -> list[str]:
@@ -57,13 +59,18 @@ class Setup:
         return ["refused" if rng.random() < 0.03 else "yes" if t ^ (rng.random() < noise) else "no" for t in self.truth]
 
     def judge(self, path: Path, judge: str, noise: float = 0.1) -> Path:
-        rows = [(file, claims, HOSTILE if label == "no" else "", label)
-                for (claims, file), label in zip(self.keys, self.labels(judge, noise), strict=True)]  # fmt: skip
+        rows = [
+            (file, claims, HOSTILE if label == "no" else "", label)
+            for (claims, file), label in zip(self.keys, self.labels(judge, noise), strict=True)
+        ]
         return write_csv(path, "filename,class,response,label", rows)
 
 
-SETUPS = [Setup("CelebA/KEDMI/CelebA/FaceNet64", 0.65, 0.8), Setup("CelebA/PPA/FFHQ/ResNet18", 0.3, 0.9),
-          Setup("CIFAR/IFGMI/CIFAR/VGG16", 0.5, 0.4)]  # fmt: skip
+SETUPS = [
+    Setup("CelebA/KEDMI/CelebA/FaceNet64", 0.65, 0.8),
+    Setup("CelebA/PPA/FFHQ/ResNet18", 0.3, 0.9),
+    Setup("CIFAR/IFGMI/CIFAR/VGG16", 0.5, 0.4),
+]
 
 
 @pytest.fixture(scope="module")
@@ -114,16 +121,28 @@ def test_every_row_is_what_mi_metrics_gives(both: tuple[Path, dict[str, Any]], f
     assert len(result["rows"]) == 12 and [row["setup"] for row in result["rows"][:4]] == [result["setups"][0]] * 4
     (row,) = [row for row in result["rows"] if row["setup"] == SETUPS[0].name and row["judge"] == "n1/gemini"]
     folder = folders / "n1" / "gemini" / SETUPS[0].id
-    metrics.main(["--judge", str(folder / "judge.csv"), "--controls", str(folder / "controls.csv"), "--standard",
-                  str(folders / "standard" / SETUPS[0].id / "prediction.csv"), "--out", str(tmp_path / "m.json"),
-                  "--resamples", "300"])  # fmt: skip
+    metrics.main(
+        [
+            "--judge",
+            str(folder / "judge.csv"),
+            "--controls",
+            str(folder / "controls.csv"),
+            "--standard",
+            str(folders / "standard" / SETUPS[0].id / "prediction.csv"),
+            "--out",
+            str(tmp_path / "m.json"),
+            "--resamples",
+            "300",
+        ]
+    )
     alone = json.loads((tmp_path / "m.json").read_text())
     assert {key: row[key] for key in alone} == alone and alone["control_hit_rate"] == 0.95
     assert (row["n"], row["references"], row["order"], row["layout"]) == (200, 1, None, "panel")
 
     with open(out / "compare.csv", newline="") as file:
-        (line,) = [line for line in csv.DictReader(file)
-                   if line["setup"] == row["setup"] and line["judge"] == "n1/gemini"]  # fmt: skip
+        (line,) = [
+            line for line in csv.DictReader(file) if line["setup"] == row["setup"] and line["judge"] == "n1/gemini"
+        ]
     assert (line["n"], line["references"]) == ("200", "1")
     assert float(line["fpr"]) == row["fpr"] and float(line["fpr_high"]) == row["ci"]["fpr"][1]
     assert int(line["fp"]) == row["fp"] and line["type_i_transfer"] == ""
@@ -154,11 +173,16 @@ def test_agreement_of_judges_against_scikit_learn(both: tuple[Path, dict[str, An
     _, result = both
     assert len(result["agreement"]) == 6 * (1 + len(SETUPS))
     for place in (None, SETUPS[1].name):
-        (row,) = [row for row in result["agreement"]
-                  if row["setup"] == place and row["judges"] == ["n4/gemini", "n4/qwen"]]  # fmt: skip
-        pairs = [pair for setup in SETUPS if place in (None, setup.name)
-                 for pair in zip(setup.labels("n4 gemini", 0.05), setup.labels("n4 qwen", 0.2), strict=True)
-                 if set(pair) <= {"yes", "no"}]  # fmt: skip
+        (row,) = [
+            row for row in result["agreement"] if row["setup"] == place and row["judges"] == ["n4/gemini", "n4/qwen"]
+        ]
+        pairs = [
+            pair
+            for setup in SETUPS
+            if place in (None, setup.name)
+            for pair in zip(setup.labels("n4 gemini", 0.05), setup.labels("n4 qwen", 0.2), strict=True)
+            if set(pair) <= {"yes", "no"}
+        ]
         assert row["n"] == len(pairs) and row["kappa"] == pytest.approx(cohen_kappa_score(*zip(*pairs, strict=True)))
         low, high = row["ci"]["kappa"]
         assert low < row["kappa"] < high
@@ -167,11 +191,15 @@ def test_agreement_of_judges_against_scikit_learn(both: tuple[Path, dict[str, An
 def test_runs_that_differ_in_n_alone_show_its_effect(both: tuple[Path, dict[str, Any]]):
     _, result = both
     assert {(row["setting"], *row["judges"], row["from"], row["to"]) for row in result["effects"]} == {
-        ("n", "n1/gemini", "n4/gemini", 1, 4), ("n", "n1/qwen", "n4/qwen", 1, 4),
-    }  # fmt: skip
+        ("n", "n1/gemini", "n4/gemini", 1, 4),
+        ("n", "n1/qwen", "n4/qwen", 1, 4),
+    }
     (row,) = [row for row in result["effects"] if row["setup"] is None and row["judges"][0] == "n1/qwen"]
-    pairs = [pair for setup in SETUPS
-             for pair in zip(setup.labels("n1 qwen", 0.2), setup.labels("n4 qwen", 0.2), strict=True)]  # fmt: skip
+    pairs = [
+        pair
+        for setup in SETUPS
+        for pair in zip(setup.labels("n1 qwen", 0.2), setup.labels("n4 qwen", 0.2), strict=True)
+    ]
     assert row["n"] == 600 and row["changed"] == pytest.approx(sum(a != b for a, b in pairs) / 600)
     yes = [sum(label == "yes" for label in side) / 600 for side in zip(*pairs, strict=True)]
     assert [row["accuracy_judge_from"], row["accuracy_judge_to"]] == pytest.approx(yes)
@@ -180,10 +208,16 @@ def test_runs_that_differ_in_n_alone_show_its_effect(both: tuple[Path, dict[str,
 
 @pytest.mark.parametrize(
     ("change", "effects"),
-    [({}, 1), ({"seed": 1}, 0), ({"layout": "separate"}, 0), ({"n": 4}, 0), ({"n": 4, "layout": "separate"}, 1),
-     ({"models": [{"name": "qwen", "model": "served/qwen", "revision": "new"}]}, 0),
-     ({"models": [{"name": "qwen", "model": "served/qwen", "concurrency": 99}]}, 1)],
-)  # fmt: skip
+    [
+        ({}, 1),
+        ({"seed": 1}, 0),
+        ({"layout": "separate"}, 0),
+        ({"n": 4}, 0),
+        ({"n": 4, "layout": "separate"}, 1),
+        ({"models": [{"name": "qwen", "model": "served/qwen", "revision": "new"}]}, 0),
+        ({"models": [{"name": "qwen", "model": "served/qwen", "concurrency": 99}]}, 1),
+    ],
+)
 def test_only_runs_that_differ_in_one_setting_alone_show_its_effect(
     folders: Path, tmp_path: Path, change: dict[str, Any], effects: int
 ):
@@ -194,8 +228,16 @@ def test_only_runs_that_differ_in_one_setting_alone_show_its_effect(
         if name == "run.json":
             content["config"] |= change
         (tmp_path / "other" / name).write_text(json.dumps(content))
-    result = compare(tmp_path / "out", "--resamples", "0", "--runs", str(folders / "n4"), str(tmp_path / "other"),
-                     "--standard", str(folders / "standard"))  # fmt: skip
+    result = compare(
+        tmp_path / "out",
+        "--resamples",
+        "0",
+        "--runs",
+        str(folders / "n4"),
+        str(tmp_path / "other"),
+        "--standard",
+        str(folders / "standard"),
+    )
     assert len(result["effects"]) == effects
 
 
@@ -211,11 +253,14 @@ def test_the_page_lists_every_false_positive_and_loads_nothing(both: tuple[Path,
     assert len(data["rows"]) == sum(row["fp"] for row in result["rows"]) > 500
     expected = sorted(
         (setup.name, f"{run}/{judge}", claims, file)
-        for setup in SETUPS for run in ("n4", "n1") for judge, noise in (("gemini", 0.05), ("qwen", 0.2))
-        for (claims, file), label, e in zip(setup.keys, setup.labels(f"{run} {judge}", noise), setup.accepted,
-                                            strict=True)
+        for setup in SETUPS
+        for run in ("n4", "n1")
+        for judge, noise in (("gemini", 0.05), ("qwen", 0.2))
+        for (claims, file), label, e in zip(
+            setup.keys, setup.labels(f"{run} {judge}", noise), setup.accepted, strict=True
+        )
         if label == "no" and e
-    )  # fmt: skip
+    )
     rows = sorted((data["setups"][row[0]], data["judges"][row[1]], row[2], row[3]) for row in data["rows"])
     assert rows == expected and data["rows"][0][4] == HOSTILE
     with open(out / "false_positives.csv", newline="") as file:
@@ -255,7 +300,9 @@ def listing(folder: Path, text: str) -> str:
 def test_a_yaml_list_with_given_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     write_csv(tmp_path / "t.csv", "filename,prediction", [(f"{c}/{f}", "yes") for c, f in SETUPS[0].keys])
     write_csv(tmp_path / "n.csv", "filename,prediction", [(f"{i}.png", "yes" if i < 3 else "no") for i in range(60)])
-    file = listing(tmp_path, """
+    file = listing(
+        tmp_path,
+        """
 - name: one
   standard: e.csv
   target: t.csv
@@ -266,12 +313,16 @@ def test_a_yaml_list_with_given_settings(tmp_path: Path, capsys: pytest.CaptureF
     other order: {file: c.csv, model: vlm, n: 4, order: 2}
     third: c.csv
 - {name: two, standard: e.csv, judge: a.csv}
-""")  # fmt: skip
+""",
+    )
     result = compare(tmp_path / "out", "--setups", file)
     assert [(row["setup"], row["judge"], row["order"]) for row in result["rows"]] == [
-        ("one", "four", 1), ("one", "two", 1), ("one", "other order", 2), ("one", "third", None),
+        ("one", "four", 1),
+        ("one", "two", 1),
+        ("one", "other order", 2),
+        ("one", "third", None),
         ("two", "judge", None),
-    ]  # fmt: skip
+    ]
     effects = {(row["setting"], *row["judges"], row["setup"]) for row in result["effects"]}
     assert effects == {("n", "two", "four", "one"), ("order", "four", "other order", "one")}
     first = result["rows"][0]
@@ -301,7 +352,7 @@ def test_a_yaml_list_with_given_settings(tmp_path: Path, capsys: pytest.CaptureF
         ("- &x {name: one, standard: e.csv, judge: a.csv}\n- *x", r"list.yaml:1: field 'name': 'one' is there already"),
         ("- {name: one, standard: a.csv, judge: a.csv}", r"a.csv:1: field 'prediction': is missing"),
     ],
-)  # fmt: skip
+)
 def test_a_bad_list_is_refused_with_line_and_field(tmp_path: Path, text: str, complaint: str):
     with pytest.raises(InputError, match=complaint) as caught:
         compare(tmp_path / "out", "--setups", listing(tmp_path, text))
@@ -370,7 +421,15 @@ def test_the_table_is_logged_offline_when_asked(tmp_path: Path):
     result = compare(tmp_path / "quiet", "--setups", file)
     assert not (tmp_path / "quiet" / "wandb").exists()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
-    command = [sys.executable, "-m", "eval.model_inversion.compare", "--setups", file, "--out", str(tmp_path / "out")]
+    command = [
+        sys.executable,
+        "-m",
+        "eval.model_inversion.compare.run",
+        "--setups",
+        file,
+        "--out",
+        str(tmp_path / "out"),
+    ]
     subprocess.run([*command, "--wandb", "true"], check=True, env=environment)
     path = find_run(tmp_path / "out")
     run = read_run(path)

@@ -11,12 +11,12 @@ import torch
 from PIL import Image
 
 from cprt.records import read_json
-from eval.model_inversion.attacks import STRENGTH, adversarial, clouds, degrade
-from eval.model_inversion.bench import EVALUATION_MODEL, KINDS, TARGETS, images_folder, private_folder, setups
-from eval.model_inversion.demo import by_kind, read_csv
-from eval.model_inversion.network_judge import NetworkJudge
-from eval.model_inversion.networks import ARCHITECTURES, stack, train_classifier, unstack
-from eval.model_inversion.setups import read_setups
+from eval.model_inversion.collection.setups import read_setups
+from eval.model_inversion.demo.attacks import STRENGTH, adversarial, clouds, degrade
+from eval.model_inversion.demo.bench import EVALUATION_MODEL, KINDS, TARGETS, images_folder, private_folder, setups
+from eval.model_inversion.demo.network_judge import NetworkJudge
+from eval.model_inversion.demo.networks import ARCHITECTURES, stack, train_classifier, unstack
+from eval.model_inversion.demo.run import by_kind, read_csv
 
 NAME = re.compile(r"ID=(\d+)_T=(\d+)_P=(\d+)_CT=(\d\.\d{4})\.png")
 
@@ -103,8 +103,10 @@ def test_the_comparison_holds_the_counts_of_the_files(bench):
     compared = read_json(bench.out / "compare" / "compare.json")["rows"]
     assert len(compared) == 8  # four set-ups, the judge and the truth
     for setup in setups(bench.settings):
-        said = {row["filename"] + row["class"]: row["prediction"]
-                for row in read_csv(bench.out / "standard" / setup.id / "prediction.csv")}  # fmt: skip
+        said = {
+            row["filename"] + row["class"]: row["prediction"]
+            for row in read_csv(bench.out / "standard" / setup.id / "prediction.csv")
+        }
         for judge in ("siamese", "truth"):
             judged = read_csv(bench.out / "judges" / judge / setup.id / "judge.csv")
             cells = Counter((said[row["filename"] + row["class"]], row["label"]) for row in judged)
@@ -125,9 +127,16 @@ def test_cprt_mi_can_ask_a_model_about_the_same_collection(bench):
 
 
 def test_kinds_by_hand():
-    rows = [{"T": True, "E": e, "judge": judge, "true": kind == "true", "kind": kind}
-            for e, judge, kind in [(True, True, "true"), (True, False, "nobody"), (True, False, "true"),
-                                   (False, True, "someone else"), (False, False, "failure")]]  # fmt: skip
+    rows = [
+        {"T": True, "E": e, "judge": judge, "true": kind == "true", "kind": kind}
+        for e, judge, kind in [
+            (True, True, "true"),
+            (True, False, "nobody"),
+            (True, False, "true"),
+            (False, True, "someone else"),
+            (False, False, "failure"),
+        ]
+    ]
     assert by_kind(rows)["true"] == {"n": 2, "T": 2, "E": 2, "judge": 1, "judge_right": 1}
     assert by_kind(rows)["someone else"] == {"n": 1, "T": 1, "E": 0, "judge": 1, "judge_right": 0}
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cprt.errors import InputError
-from eval.model_inversion.join import (
+from eval.model_inversion.metrics.join import (
     LABELS,
     join_report,
     read_classifier,
@@ -20,7 +20,7 @@ from eval.model_inversion.join import (
     read_judge,
     read_naturals,
 )
-from eval.model_inversion.metrics import count, evaluate
+from eval.model_inversion.metrics.run import count, evaluate
 
 
 def write(path: Path, text: str) -> Path:
@@ -100,9 +100,12 @@ def test_equal_names_in_other_classes_are_kept_apart(tmp_path: Path):
     judge = read_judge(write(tmp_path / "j.csv", "filename,label\n1/a.png,yes\n2/a.png,no\n"))
     other = read_classifier(write(tmp_path / "e.csv", "filename,prediction\n2/a.png,yes\n3/a.png,no\n"))
     assert join_report(judge, other, ("j", "e")) == {
-        "matched": 1, "only_judge": 1, "only_standard": 1,
-        "only_judge_examples": ["1/a.png"], "only_standard_examples": ["3/a.png"],
-    }  # fmt: skip
+        "matched": 1,
+        "only_judge": 1,
+        "only_standard": 1,
+        "only_judge_examples": ["1/a.png"],
+        "only_standard_examples": ["3/a.png"],
+    }
 
 
 @pytest.mark.parametrize(
@@ -140,7 +143,7 @@ def test_a_row_that_is_there_twice_is_an_error(tmp_path: Path, text: str, line: 
         ("filename,label\n", r"j.csv: has no rows"),
         ("", r"j.csv: has no rows"),
     ],
-)  # fmt: skip
+)
 def test_bad_files_are_refused_with_line_and_field(tmp_path: Path, text: str, complaint: str):
     with pytest.raises(InputError, match=complaint) as caught:
         read_judge(write(tmp_path / "j.csv", text))
@@ -166,14 +169,19 @@ def test_a_judges_file_given_as_standard_is_refused(tmp_path: Path):
 def test_files_that_do_not_meet_are_refused_with_examples(tmp_path: Path):
     judge = read_judge(write(tmp_path / "j.csv", "filename,label\nall-images/ID=5_T=1.png,yes\n"))
     other = read_classifier(write(tmp_path / "e.csv", "filename,prediction\n1/ID=5_T=1.png,yes\n"))
-    with pytest.raises(InputError, match=r"j.csv: shares no reconstruction with e.csv; 1 file names are in both, under "
-                       r"other classes: here for example all-images/ID=5_T=1.png, there 1/ID=5_T=1.png"):  # fmt: skip
+    with pytest.raises(
+        InputError,
+        match=r"j.csv: shares no reconstruction with e.csv; 1 file names are in both, under "
+        r"other classes: here for example all-images/ID=5_T=1.png, there 1/ID=5_T=1.png",
+    ):
         join_report(judge, other, ("j.csv", "e.csv"))
 
 
 def test_controls_are_counted_by_kind(tmp_path: Path):
-    text = ("kind,filename,class,response,label\npositive,1/a.jpg,1,Yes,yes\nPositive,1/b.jpg,1,,error\n"
-            "negative,2/a.jpg,1,No,no\nnegative,2/a.jpg,3,I cannot.,refused\n")  # fmt: skip
+    text = (
+        "kind,filename,class,response,label\npositive,1/a.jpg,1,Yes,yes\nPositive,1/b.jpg,1,,error\n"
+        "negative,2/a.jpg,1,No,no\nnegative,2/a.jpg,3,I cannot.,refused\n"
+    )
     counts = read_controls(write(tmp_path / "c.csv", text))
     assert counts["positive"] == {"yes": 1, "no": 0, "refused": 0, "unparsed": 0, "error": 1}
     assert counts["negative"] == {"yes": 0, "no": 1, "refused": 1, "unparsed": 0, "error": 0}
@@ -216,8 +224,15 @@ def test_the_table_equals_that_of_a_join_by_brute_force(tmp_path_factory, judge,
     def save(name: str, column: str, rows: dict) -> str:
         columns = [column, "filename", "response"] + ([] if as_folder else ["class"])
         rng.shuffle(columns)
-        cells = [{"filename": f"x/{claims}/{file}" if as_folder else file, "class": claims, "response": "any, thing",
-                  column: rng.choice(SPELL.get(label, [label]))} for (claims, file), label in rows.items()]  # fmt: skip
+        cells = [
+            {
+                "filename": f"x/{claims}/{file}" if as_folder else file,
+                "class": claims,
+                "response": "any, thing",
+                column: rng.choice(SPELL.get(label, [label])),
+            }
+            for (claims, file), label in rows.items()
+        ]
         rng.shuffle(cells)
         text = io.StringIO(newline="")
         writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator=rng.choice(["\n", "\r\n"]))

@@ -16,7 +16,7 @@ from scipy import stats
 from sklearn.metrics import cohen_kappa_score
 
 from cprt.errors import InputError
-from eval.model_inversion.metrics import main
+from eval.model_inversion.metrics.run import main
 
 GOLDEN = [("yes", "yes")] * 805 + [("no", "no")] * 111 + [("no", "yes")] * 403 + [("yes", "no")] * 181
 
@@ -31,8 +31,17 @@ def write_csv(path: Path, header: str, rows: list[tuple[str, ...]]) -> Path:
 
 
 def measure(folder: Path, *options: str) -> dict[str, Any]:
-    main(["--judge", str(folder / "judge.csv"), "--standard", str(folder / "prediction.csv"), "--out",
-          str(folder / "m.json"), *options])  # fmt: skip
+    main(
+        [
+            "--judge",
+            str(folder / "judge.csv"),
+            "--standard",
+            str(folder / "prediction.csv"),
+            "--out",
+            str(folder / "m.json"),
+            *options,
+        ]
+    )
     return json.loads((folder / "m.json").read_text())
 
 
@@ -49,17 +58,23 @@ def golden(layout: str, rng: random.Random) -> tuple[str, list[tuple[str, ...]],
     judge, standard = [], []
     for number, (label, prediction) in enumerate(pairs):
         claims, name = str(number % 300), f"ID={number // 300}_T={number % 300}_P={number % 7}_CT=0.8688.png"
-        judge.append({
-            "older": (name, label.title()),
-            "newer": (f"{claims}/{name}", f"{label.title()}, as the nose shows.", f"{label} "),
-            "ours": (name, claims, label.title(), label),
-            "swapped": (label.upper(), name),
-        }[layout])  # fmt: skip
+        judge.append(
+            {
+                "older": (name, label.title()),
+                "newer": (f"{claims}/{name}", f"{label.title()}, as the nose shows.", f"{label} "),
+                "ours": (name, claims, label.title(), label),
+                "swapped": (label.upper(), name),
+            }[layout]
+        )
         standard.append((prediction, name) if layout == "swapped" else (name, prediction))
     rng.shuffle(judge)
     rng.shuffle(standard)
-    headers = {"older": "filename,label", "newer": "filename,response,label",
-               "ours": "filename,class,response,label", "swapped": "label,filename"}  # fmt: skip
+    headers = {
+        "older": "filename,label",
+        "newer": "filename,response,label",
+        "ours": "filename,class,response,label",
+        "swapped": "label,filename",
+    }
     return headers[layout], judge, "prediction,filename" if layout == "swapped" else "filename,prediction", standard
 
 
@@ -80,8 +95,13 @@ def test_the_papers_golden_case(tmp_path: Path, layout: str, capsys: pytest.Capt
         assert found["ci"][name] == pytest.approx(list(wilson), abs=1e-9)
     low, high = found["ci"]["kappa"]
     assert low < found["kappa"] < high and high - low < 0.12
-    assert found["join"] == {"matched": 1500, "only_judge": 0, "only_standard": 0, "only_judge_examples": [],
-                             "only_standard_examples": []}  # fmt: skip
+    assert found["join"] == {
+        "matched": 1500,
+        "only_judge": 0,
+        "only_standard": 0,
+        "only_judge_examples": [],
+        "only_standard_examples": [],
+    }
     printed = capsys.readouterr().out
     for text in ("n 1500, TP 805, TN 111, FP 403, FN 181", "80.53% [", "65.73% [", "78.40% [", "18.36% ["):
         assert text in printed
@@ -89,8 +109,18 @@ def test_the_papers_golden_case(tmp_path: Path, layout: str, capsys: pytest.Capt
 
 def test_refusals_and_failures_stay_in_n_and_out_of_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """Faults 5 and 6: a refusal counted as no, a failed call made the denominator smaller."""
-    pairs = [("yes", "yes"), ("yes", "no"), ("no", "yes"), ("no", "no"), ("refused", "yes"), ("refuse", "no"),
-             ("refused", "yes"), ("unparsed", "yes"), ("error", "no"), ("error", "yes")]  # fmt: skip
+    pairs = [
+        ("yes", "yes"),
+        ("yes", "no"),
+        ("no", "yes"),
+        ("no", "no"),
+        ("refused", "yes"),
+        ("refuse", "no"),
+        ("refused", "yes"),
+        ("unparsed", "yes"),
+        ("error", "no"),
+        ("error", "yes"),
+    ]
     write_pairs(tmp_path, pairs)
     found = measure(tmp_path)
     assert [found[name] for name in ("n", "tp", "tn", "fp", "fn")] == [10, 1, 1, 1, 1]
@@ -123,22 +153,27 @@ def test_what_is_not_matched_is_reported(tmp_path: Path, capsys: pytest.CaptureF
     write_csv(tmp_path / "prediction.csv", "filename,prediction", [(f"1/{i}.png", "yes") for i in range(13, 22)])
     found = measure(tmp_path)
     assert found["n"] == 7 and found["join"] == {
-        "matched": 7, "only_judge": 13, "only_standard": 2,
+        "matched": 7,
+        "only_judge": 13,
+        "only_standard": 2,
         "only_judge_examples": [f"1/{i}.png" for i in range(5)],
         "only_standard_examples": ["1/20.png", "1/21.png"],
-    }  # fmt: skip
+    }
     printed = capsys.readouterr().out
     assert "left out: 13 reconstructions only in the judge's file, as 1/0.png" in printed
     assert "left out: 2 reconstructions only in E's file, as 1/20.png, 1/21.png" in printed
 
 
 def test_type_i_transfer_by_hand(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    write_pairs(tmp_path, [("no", "yes"), ("no", "yes"), ("no", "no"), ("no", "yes"), ("yes", "yes"), ("refused", "no"),
-                           ("no", "yes")])  # fmt: skip
+    write_pairs(
+        tmp_path,
+        [("no", "yes"), ("no", "yes"), ("no", "no"), ("no", "yes"), ("yes", "yes"), ("refused", "no"), ("no", "yes")],
+    )
     accepted = ["yes", "yes", "yes", "no", "yes", "yes"]  # and no verdict of T on the last
     target = write_csv(tmp_path / "t.csv", "prediction,filename", [(a, f"1/{i}.png") for i, a in enumerate(accepted)])
-    naturals = write_csv(tmp_path / "n.csv", "filename,prediction",
-                         [(f"cat_{i}.jpg", "yes" if i < 2 else "no") for i in range(50)])  # fmt: skip
+    naturals = write_csv(
+        tmp_path / "n.csv", "filename,prediction", [(f"cat_{i}.jpg", "yes" if i < 2 else "no") for i in range(50)]
+    )
     found = measure(tmp_path, "--target", str(target), "--naturals", str(naturals))
     # T accepts 0, 1, 2 of what the judge rejects; of these E accepts 0 and 1.
     assert (found["type_i"], found["type_i_transfer"]) == (3, pytest.approx(2 / 3))
@@ -180,8 +215,18 @@ def test_correction_by_controls_is_clipped_and_kept_raw(tmp_path: Path):
 def test_swapped_files_are_refused_in_one_line_and_nothing_is_written(tmp_path: Path):
     write_pairs(tmp_path, [("yes", "yes")])
     out = tmp_path / "out" / "m.json"
-    command = [sys.executable, "-m", "cprt.cli", "mi-metrics", "--judge", str(tmp_path / "prediction.csv"),
-               "--standard", str(tmp_path / "judge.csv"), "--out", str(out)]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "cprt.cli",
+        "mi-metrics",
+        "--judge",
+        str(tmp_path / "prediction.csv"),
+        "--standard",
+        str(tmp_path / "judge.csv"),
+        "--out",
+        str(out),
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2 and done.stdout == "" and not out.parent.exists()
     (line,) = done.stderr.splitlines()

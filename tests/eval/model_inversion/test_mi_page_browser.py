@@ -12,7 +12,7 @@ from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.support.ui import Select
 
-from eval.model_inversion.compare import main
+from eval.model_inversion.compare.run import main
 
 pytestmark = pytest.mark.browser
 
@@ -28,11 +28,15 @@ def make_page(folder: Path) -> Path:
     """Two set-ups, 300 false positives of one judge in the first, and 6 of each of two in the second."""
     for name, size in (("a", 300), ("b", 6)):
         keys = [(f"{i}.png", HOSTILE if i == 4 else str(i % 3)) for i in range(size)]
-        write_csv(folder / f"{name}.csv", [("filename", "class", "response", "label"),
-                                           *((file, claims, HOSTILE, "no") for file, claims in keys)])  # fmt: skip
+        write_csv(
+            folder / f"{name}.csv",
+            [("filename", "class", "response", "label"), *((file, claims, HOSTILE, "no") for file, claims in keys)],
+        )
         write_csv(folder / f"{name}_e.csv", [("filename", "class", "prediction"), *((*key, "yes") for key in keys)])
-    listing = [{"name": "first", "standard": "a_e.csv", "judges": {"one": "a.csv"}},
-               {"name": HOSTILE, "standard": "b_e.csv", "judges": {"one": "b.csv", "two": "b.csv"}}]  # fmt: skip
+    listing = [
+        {"name": "first", "standard": "a_e.csv", "judges": {"one": "a.csv"}},
+        {"name": HOSTILE, "standard": "b_e.csv", "judges": {"one": "b.csv", "two": "b.csv"}},
+    ]
     (folder / "list.yaml").write_text(json.dumps(listing))
     main(["--setups", str(folder / "list.yaml"), "--out", str(folder / "out"), "--resamples", "0"])
     return folder / "out" / "compare.html"

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import cohen_kappa_score, confusion_matrix
 
-from eval.model_inversion import rates
-from eval.model_inversion.comparisons import agreement, effect, kendall_tau, ranking
+from eval.model_inversion.compare.statistics import agreement, effect, kendall_tau, ranking
+from eval.model_inversion.metrics import rates
 
 CELLS = st.lists(st.integers(0, 30), min_size=10, max_size=10)
 
@@ -113,9 +113,16 @@ def test_a_judge_that_knows_nothing_cannot_be_corrected(positive: dict[str, int]
 
 @pytest.mark.parametrize(
     ("share", "hit", "alarm", "n", "pairs"),
-    [(0.5, 0.95, 0.05, 1500, 100), (0.1, 0.95, 0.02, 1500, 100), (0.9, 0.99, 0.01, 300, 50), (0.02, 0.9, 0.1, 600, 50),
-     (0.66, 0.8, 0.3, 300, 30), (0.0, 0.95, 0.05, 500, 50), (1.0, 1.0, 0.0, 200, 40)],
-)  # fmt: skip
+    [
+        (0.5, 0.95, 0.05, 1500, 100),
+        (0.1, 0.95, 0.02, 1500, 100),
+        (0.9, 0.99, 0.01, 300, 50),
+        (0.02, 0.9, 0.1, 600, 50),
+        (0.66, 0.8, 0.3, 300, 30),
+        (0.0, 0.95, 0.05, 500, 50),
+        (1.0, 1.0, 0.0, 200, 40),
+    ],
+)
 def test_its_interval_covers_the_truth(share: float, hit: float, alarm: float, n: int, pairs: int):
     rng = np.random.default_rng(7)
     rounds, covered = 1500, 0

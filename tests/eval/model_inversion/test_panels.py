@@ -12,10 +12,10 @@ from collection import colour, describe, make, picture
 from PIL import Image
 
 from cprt.errors import InputError
-from eval.model_inversion.panels import CAPTION, GAP, LINE, TILE, Panels, draw
-from eval.model_inversion.prompts import SUBJECTS, Subject
-from eval.model_inversion.queries import Options, plan
-from eval.model_inversion.setups import Setup, read_setups
+from eval.model_inversion.collection.setups import Setup, read_setups
+from eval.model_inversion.judge.panels import CAPTION, GAP, LINE, TILE, Panels, draw
+from eval.model_inversion.judge.prompts import SUBJECTS, Subject
+from eval.model_inversion.judge.queries import Options, plan
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_pictures_are_made_once_and_only_what_is_missing_is_made_again(tmp_path:
     gone.unlink()
     (tmp_path / "panels" / "unfinished" / "half.1").write_bytes(b"x")
     drawn = []
-    monkeypatch.setattr("eval.model_inversion.panels.draw", lambda *args: drawn.append(args) or draw(*args))
+    monkeypatch.setattr("eval.model_inversion.judge.panels.draw", lambda *args: drawn.append(args) or draw(*args))
     assert show(tmp_path, setup, controls=6) == first
     assert len(drawn) == 1 and gone.read_bytes() == content
     assert all(path.stat().st_mtime_ns == time for path, time in files.items() if path != gone)
@@ -98,7 +98,7 @@ def test_pictures_are_made_once_and_only_what_is_missing_is_made_again(tmp_path:
 
 
 def test_references_are_decoded_once(tmp_path: Path, setup: Setup, monkeypatch):
-    import eval.model_inversion.panels as module
+    import eval.model_inversion.judge.panels as module
 
     opened: list[str] = []
     real = module.load_image

@@ -11,8 +11,8 @@ from collection import ID, describe, make
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eval.model_inversion.queries import Options, Query, arrangement, candidates, plan, rank
-from eval.model_inversion.setups import Setup, read_setups
+from eval.model_inversion.collection.setups import Setup, read_setups
+from eval.model_inversion.judge.queries import Options, Query, arrangement, candidates, plan, rank
 
 
 @pytest.fixture(scope="module")

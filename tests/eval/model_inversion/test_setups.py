@@ -10,8 +10,8 @@ import pytest
 from collection import ID, SETUP, describe, make, picture
 
 from cprt.errors import InputError
-from eval.model_inversion.places import claimed_class, target_in
-from eval.model_inversion.setups import read_setups
+from eval.model_inversion.collection.places import claimed_class, target_in
+from eval.model_inversion.collection.setups import read_setups
 
 
 def flatten(root: Path) -> None:
@@ -53,11 +53,15 @@ def test_one_or_all_setups_and_the_longest_name_decides_each_fact(tmp_path: Path
     base = root / "AttackSamples" / "CelebA"
     shutil.copytree(base / "KEDMI", base / "PPA")
     shutil.copytree(base / "KEDMI" / "FFHQ", base / "KEDMI" / "Meine Bilder ü")
-    file = describe(tmp_path, root, {
-        "CelebA": {"subject": "person", "evaluation_model": "FaceNet"},
-        "CelebA/PPA": {"evaluation_model": "InceptionV3", "evaluation_crop": "centre", "evaluation_accuracy": 0.93},
-        "CelebA/PPA/FFHQ/FaceNet64": {"subject": {"same": "the same face", "allow": "age"}},
-    })  # fmt: skip
+    file = describe(
+        tmp_path,
+        root,
+        {
+            "CelebA": {"subject": "person", "evaluation_model": "FaceNet"},
+            "CelebA/PPA": {"evaluation_model": "InceptionV3", "evaluation_crop": "centre", "evaluation_accuracy": 0.93},
+            "CelebA/PPA/FFHQ/FaceNet64": {"subject": {"same": "the same face", "allow": "age"}},
+        },
+    )
     _, setups = read_setups(file)
     assert [setup.id for setup in setups] == [ID, "celeba_kedmi_meine-bilder-u_facenet64", "celeba_ppa_ffhq_facenet64"]
     first, _, last = setups

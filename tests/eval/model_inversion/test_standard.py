@@ -19,10 +19,10 @@ from safetensors.torch import load_file
 
 from cprt.errors import InputError
 from cprt.provenance import file_digest
-from eval.model_inversion import standard
-from eval.model_inversion.bench import images_folder, private_folder, setups
-from eval.model_inversion.classifier import Outputs
-from eval.model_inversion.networks import ARCHITECTURES, stack
+from eval.model_inversion.demo.bench import images_folder, private_folder, setups
+from eval.model_inversion.demo.networks import ARCHITECTURES, stack
+from eval.model_inversion.standard import run as standard
+from eval.model_inversion.standard.classifier import Outputs
 
 
 @pytest.fixture
@@ -113,8 +113,11 @@ def test_private_images_are_at_distance_zero_from_themselves(bench, run):
 
 
 def report_spec(report: dict[str, Any], weights: str) -> dict[str, Any]:
-    row = {name: value for name, value in report["classifier"].items()
-           if name not in ("weights_sha256", "logits", "interpolation")}  # fmt: skip
+    row = {
+        name: value
+        for name, value in report["classifier"].items()
+        if name not in ("weights_sha256", "logits", "interpolation")
+    }
     return {**row, "weights": weights}
 
 

@@ -1,0 +1,312 @@
+"""Agreement of predicted severity with the truth (paper 4.2): ranking, magnitude, levels, coverage, intervals.
+
+The functions on arrays come first; ``evaluate`` joins label rows with prediction rows and gives what ``metrics.json``
+holds, ``paired_difference`` tells whether two judges differ. A figure that is not defined (a correlation of a constant,
+an accuracy over no pair) is None, never 0 or NaN.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cprt.answers import STATUSES
+from cprt.errors import InputError
+from cprt.metrics.bootstrap import CONFIDENCE, Floats, Ints, interval, p_value, resample, weights_of, wilson_interval
+from cprt.metrics.pairs import (
+    Groups,
+    PairwiseAccuracy,
+    as_columns,
+    defined,
+    pair_shares,
+    pairwise_accuracy,
+    sample_pairs,
+    sampled_shares,
+)
+from cprt.scoring import levels_of
+from cprt.taxonomy import LEVELS, Taxonomy
+
+__all__ = [
+    "PairwiseAccuracy",
+    "bias",
+    "bootstrap",
+    "confusion",
+    "evaluate",
+    "level_accuracy",
+    "mae",
+    "paired_difference",
+    "pairwise_accuracy",
+    "pearson",
+    "spearman",
+    "wilson_interval",
+]
+
+SAMPLED_PAIRS = 10_000
+
+
+# --- Figures of two arrays, (N,) true and (N,) predicted scores --------------------------------------------------
+
+
+def pearson(truth: ArrayLike, prediction: ArrayLike) -> float | None:
+    """Pearson's r; None if either is constant or N < 2. Raises ValueError unless both are (N,) and finite."""
+    t, p = as_columns(truth, prediction)
+    return defined(correlations(Groups(t), Groups(p), np.ones((len(t), 1)))["pearson"])
+
+
+def spearman(truth: ArrayLike, prediction: ArrayLike) -> float | None:
+    """Spearman's rho, ties at their mean rank; None if either is constant or N < 2."""
+    t, p = as_columns(truth, prediction)
+    return defined(correlations(Groups(t), Groups(p), np.ones((len(t), 1)))["spearman"])
+
+
+def mae(truth: ArrayLike, prediction: ArrayLike) -> float | None:
+    """Mean absolute error; None if N = 0."""
+    t, p = as_columns(truth, prediction)
+    return float(np.abs(p - t).mean()) if len(t) else None
+
+
+def bias(truth: ArrayLike, prediction: ArrayLike) -> float | None:
+    """Mean of prediction minus truth: positive where severity is overestimated; None if N = 0."""
+    t, p = as_columns(truth, prediction)
+    return float((p - t).mean()) if len(t) else None
+
+
+def level_accuracy(true_levels: ArrayLike, predicted_levels: ArrayLike) -> float | None:
+    """Share of equal levels; None if N = 0."""
+    t, p = as_columns(true_levels, predicted_levels)
+    return float((t == p).mean()) if len(t) else None
+
+
+def confusion(true_levels: ArrayLike, predicted_levels: ArrayLike) -> Ints:
+    """(4, 4) counts: rows are true levels 1 to 4, columns predicted ones."""
+    t, p = as_columns(true_levels, predicted_levels)
+    cells = (t.astype(np.int64) - 1) * 4 + p.astype(np.int64) - 1
+    return np.bincount(cells, minlength=16).astype(np.int64).reshape(4, 4)
+
+
+def correlations(x: Groups, y: Groups, weights: Floats) -> dict[str, Floats]:
+    """(B,) Pearson and Spearman; NaN where either side is constant."""
+    constant = np.full(weights.shape[1], len(weights) < 2)
+    columns, ranks = [], []
+    for groups in (x, y):
+        sums = groups.sums(weights)
+        constant |= np.count_nonzero(sums, axis=0) < 2  # exact, where a variance would be rounding noise
+        if groups.size > 1:
+            values = groups.values - groups.values.min()  # stretched to [0, 1], so that no square underflows
+            columns.append((values / values.max())[:, None])
+            ranks.append((np.cumsum(sums, axis=0) - (sums - 1) / 2).take(groups.group, axis=0))  # ties: mean rank
+    if len(columns) < 2:
+        return dict.fromkeys(("pearson", "spearman"), np.full(weights.shape[1], np.nan))
+    found = {}
+    for name, pair in (("pearson", columns), ("spearman", ranks)):
+        a, b = (column - (weights * column).sum(axis=0) / weights.sum(axis=0) for column in pair)
+        weighted = weights * a
+        ab, aa = np.einsum("nb,nb->b", weighted, b), np.einsum("nb,nb->b", weighted, a)
+        bb = np.einsum("nb,nb,nb->b", weights, b, b)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            found[name] = np.where(constant, np.nan, np.clip(ab / np.sqrt(aa) / np.sqrt(bb), -1.0, 1.0))
+    return found
+
+
+def bootstrap(
+    truth: ArrayLike, prediction: ArrayLike, true_levels: ArrayLike, level_is_right: ArrayLike, rows: Ints
+) -> dict[str, Floats]:
+    """Every figure in every resample of the rows: name -> (B,), NaN where it is undefined in that resample.
+
+    Args:
+        truth, prediction, true_levels: (N,).
+        level_is_right: (N,) booleans, whether the predicted level is the true one.
+        rows: (B, N) indices drawn with replacement.
+
+    A resample is how often each row was drawn. Sorting and the structure of the pairs are worked out once, then only
+    these weights change: all pairs of 6,736 rows in 1,000 resamples take a few seconds.
+    """
+    return _resampled(truth, prediction, true_levels, level_is_right, weights_of(rows))
+
+
+def _resampled(
+    truth: ArrayLike, prediction: ArrayLike, true_levels: ArrayLike, level_is_right: ArrayLike, weights: list[Floats]
+) -> dict[str, Floats]:
+    t, p = as_columns(truth, prediction)
+    levels, right = as_columns(true_levels, level_is_right)
+    truth_groups, prediction_groups = Groups(t), Groups(p)
+    means = np.stack([np.abs(p - t), p - t, right])
+    parts = []
+    for weight in weights:
+        part = correlations(truth_groups, prediction_groups, weight)
+        part |= zip(("mae", "bias", "level_accuracy"), np.einsum("kn,nb->kb", means, weight) / len(t), strict=True)
+        parts.append(part)
+    figures = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return figures | pair_shares(truth_groups, prediction_groups, Groups(levels), weights)
+
+
+def paired_difference(
+    truth: ArrayLike,
+    first: ArrayLike,
+    second: ArrayLike,
+    true_levels: ArrayLike,
+    taxonomy: Taxonomy | None = None,
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> dict[str, dict[str, Any]]:
+    """Whether two judges of the same images differ: figure -> ``difference``, ``ci`` and ``p``.
+
+    ``difference`` is the figure of ``first`` minus that of ``second``. Both are computed on the same resampled images,
+    so what makes an image hard for both cancels; ``ci`` is the 95% percentile interval, ``p`` two-sided. None where a
+    figure is undefined. All four columns are (N,), only images that both have scored. Raises ValueError on others.
+    """
+    t, levels = as_columns(truth, true_levels)
+    sides, resampled = [], []
+    weights = resample(len(t), resamples, seed) if len(t) and resamples else []
+    for scores in (first, second):
+        _, prediction = as_columns(truth, scores)
+        predicted_levels = levels_of(prediction, taxonomy)
+        sides.append(_figures(t, prediction, levels, predicted_levels))
+        if weights:
+            resampled.append(_resampled(t, prediction, levels, levels == predicted_levels, weights))
+    found: dict[str, dict[str, Any]] = {}
+    for name, of_first in sides[0].items():
+        of_second = sides[1][name]
+        row = dict.fromkeys(("difference", "ci", "p"))
+        if of_first is not None and of_second is not None:
+            row["difference"] = of_first - of_second
+            if weights:
+                differences = resampled[0][name] - resampled[1][name]
+                row |= {"ci": interval(differences), "p": p_value(differences)}
+        found[name] = row
+    return found
+
+
+def _figures(
+    truth: Floats, prediction: Floats, true_levels: ArrayLike, predicted_levels: ArrayLike
+) -> dict[str, float | None]:
+    return {
+        "pearson": pearson(truth, prediction),
+        "spearman": spearman(truth, prediction),
+        "mae": mae(truth, prediction),
+        "bias": bias(truth, prediction),
+        "level_accuracy": level_accuracy(true_levels, predicted_levels),
+        **asdict(pairwise_accuracy(truth, prediction, true_levels)),
+    }
+
+
+# --- From rows to metrics.json -----------------------------------------------------------------------------------
+
+
+def evaluate(
+    labels: Iterable[tuple[str, int, float]],
+    predictions: Iterable[tuple[str, str, float | None]],
+    taxonomy: Taxonomy | None = None,
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Metrics of predictions against labels, ready for JSON.
+
+    Args:
+        labels: (id, level, score) a row. The level is taken as it is: it comes from counts, not from the score.
+        predictions: (id, status, score) a row; the score is None unless the status is "ok".
+        resamples: bootstrap resamples; 0 leaves ``ci`` empty of all but coverage. Cost grows as n log n each.
+
+    Returns a dict: ``n`` label rows, ``coverage`` (rows with a score / n), ``status_counts`` (a label without a
+    prediction counts as "missing"), the figures over rows with a score, ``confusion`` (rows true level, columns
+    predicted) and ``confusion_ci``, ``sampled_pairs`` (pairwise accuracy over a seeded sample instead of all pairs),
+    ``ci`` (name -> [low, high] or None) and ``ci_method``. Intervals are 95% percentile bootstraps over
+    the rows with a score; resamples in which a figure is undefined are left out and counted in ``ci_method``, and
+    beyond 5% of them there is no interval. That of coverage is Wilson's.
+
+    Raises InputError on an id that is doubled or has no label, and on values outside their range.
+    """
+    truth_by_id = _labels_by_id(labels)
+    statuses, scores = _predictions_by_id(predictions, truth_by_id)
+    n, covered = len(truth_by_id), [key for key in truth_by_id if key in scores]
+    true_levels = np.asarray([truth_by_id[key][0] for key in covered], dtype=np.int64)
+    truth = np.asarray([truth_by_id[key][1] for key in covered], dtype=np.float64)
+    prediction = np.asarray([scores[key] for key in covered], dtype=np.float64)
+    predicted_levels = levels_of(prediction, taxonomy)
+
+    figures = _figures(truth, prediction, true_levels, predicted_levels)
+    pairs = sample_pairs(truth, SAMPLED_PAIRS, seed)
+    once = [np.ones((len(covered), 1))]
+    sampled: dict[str, Any] = {
+        name: defined(share) for name, share in sampled_shares(truth, prediction, true_levels, pairs, once).items()
+    }
+    cells = confusion(true_levels, predicted_levels)
+    intervals: dict[str, list[float] | None] = {"coverage": wilson_interval(len(covered), n)}
+    sampled_intervals: dict[str, list[float] | None] = {}
+    cell_intervals: list[list[list[float] | None]] | None = None
+    undefined: dict[str, int] = {}
+    if resamples and covered:
+        weights = resample(len(covered), resamples, seed)
+        for name, values in _resampled(
+            truth, prediction, true_levels, true_levels == predicted_levels, weights
+        ).items():
+            intervals[name] = None if figures[name] is None else interval(values)
+            undefined[name] = int(np.isnan(values).sum())
+        for name, values in sampled_shares(truth, prediction, true_levels, pairs, weights).items():
+            sampled_intervals[name] = None if sampled[name] is None else interval(values)
+        one_hot = np.eye(16)[(true_levels - 1) * 4 + predicted_levels - 1].T  # (16, N)
+        counts = np.concatenate([one_hot @ weight for weight in weights], axis=1)
+        cell_intervals = [[interval(row) for row in level] for level in counts.reshape(4, 4, -1)]
+    return {
+        "n": n,
+        "coverage": len(covered) / n if n else None,
+        **figures,
+        "status_counts": {status: statuses[status] for status in STATUSES} | {"missing": n - sum(statuses.values())},
+        "confusion": cells.tolist(),
+        "confusion_ci": cell_intervals,
+        "sampled_pairs": {"pairs": len(pairs), "seed": seed, **sampled, "ci": sampled_intervals},
+        "ci": intervals,
+        "ci_method": {
+            "confidence": CONFIDENCE,
+            "bootstrap": "percentile, over rows with a score",
+            "coverage": "Wilson",
+            "resamples": resamples,
+            "seed": seed,
+            "undefined_resamples": {name: count for name, count in undefined.items() if count},
+        },
+    }
+
+
+def _labels_by_id(labels: Iterable[tuple[str, int, float]]) -> dict[str, tuple[int, float]]:
+    by_id: dict[str, tuple[int, float]] = {}
+    for key, level, score in labels:
+        if key in by_id:
+            raise InputError(f"label id {key!r} is there twice")
+        if level not in LEVELS:
+            raise InputError(f"label {key!r}: level {level!r} is not one of 1, 2, 3, 4")
+        by_id[key] = (level, _in_range(score, f"label {key!r}"))
+    return by_id
+
+
+def _predictions_by_id(
+    predictions: Iterable[tuple[str, str, float | None]], labels: dict[str, tuple[int, float]]
+) -> tuple[Counter[str], dict[str, float]]:
+    """How often each status occurs, and the scores there are."""
+    statuses: dict[str, str] = {}
+    scores: dict[str, float] = {}
+    for key, status, score in predictions:
+        if key not in labels:
+            raise InputError(f"prediction id {key!r} has no label")
+        if key in statuses:
+            raise InputError(f"prediction id {key!r} is there twice")
+        if status not in STATUSES:
+            raise InputError(f"prediction {key!r}: status {status!r} is not one of {', '.join(STATUSES)}")
+        if (status == "ok") != (score is not None):
+            raise InputError(f"prediction {key!r}: status {status!r} {'without' if score is None else 'with'} a score")
+        statuses[key] = status
+        if score is not None:
+            scores[key] = _in_range(score, f"prediction {key!r}")
+    return Counter(statuses.values()), scores
+
+
+def _in_range(score: float, what: str) -> float:
+    if not 0 <= score <= 1:  # NaN too
+        raise InputError(f"{what}: score {score!r} is not in [0, 1]")
+    return float(score)

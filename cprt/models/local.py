@@ -1,0 +1,400 @@
+"""A vision-language model that runs here: transformers, with a PEFT adapter or without. Imports torch when used."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cprt.errors import InputError
+from cprt.models.decoding import SCORE_LEAD_IN, ScoreTree, stated_lead_in
+from cprt.prompts import Messages, arrange
+from cprt.provenance import model_digest
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+_PREFIXES = 4  # shared texts kept at once: one for each prompt that is asked in turn
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What a model wrote, special tokens left out. ``complete`` is False when it ran into the token limit.
+
+    ``distribution``: probability of the scores "0.000" to "1.000" after a lead-in, where it was asked for.
+    ``logprobs``: one entry a token of the answer with its most probable alternatives, in the form of an endpoint's.
+    """
+
+    text: str
+    complete: bool
+    distribution: dict[str, float] | None = None
+    logprobs: list[dict[str, Any]] | None = None
+
+
+def load_processor(model: str, revision: str | None = None, max_pixels: int | None = None) -> Any:
+    """The processor of a checkpoint, padding on the left, with images capped at ``max_pixels``.
+
+    Stock Qwen3-VL lets one image take about 16k tokens. Families that resize to fixed tiles (Mllama) know no cap and
+    keep their own size. Raises InputError when there is no such checkpoint.
+    """
+    from transformers import AutoProcessor
+
+    try:
+        processor = AutoProcessor.from_pretrained(model, revision=revision)
+    except (OSError, ValueError) as error:
+        raise _unusable(model, error) from error
+    if not hasattr(processor, "image_processor"):
+        raise InputError(f"{model}: is not a vision-language model (its processor takes no images)")
+    processor.tokenizer.padding_side = "left"  # right padding changes what a decoder generates
+    size = processor.image_processor.size
+    if max_pixels is not None and "longest_edge" in size and "shortest_edge" in size:
+        # In this family's processors the two "edges" are numbers of pixels.
+        floor = min(size["shortest_edge"], max_pixels)
+        processor.image_processor.size = {"shortest_edge": floor, "longest_edge": max_pixels}
+    return processor
+
+
+def load_model(model: str, revision: str | None = None, **kwargs: Any) -> Any:
+    """The weights of a checkpoint; ``kwargs`` go to ``from_pretrained``. Raises InputError when there is none.
+
+    Only safetensors are read, and no code that a checkpoint brings along is run.
+    """
+    from safetensors import SafetensorError
+    from transformers import AutoModelForImageTextToText
+
+    try:
+        return AutoModelForImageTextToText.from_pretrained(model, revision=revision, use_safetensors=True, **kwargs)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise _unusable(model, error) from error
+
+
+class LocalModel:
+    """Greedy generation, batched and padded on the left.
+
+    For Qwen3-VL the text that all rows of a batch begin with is computed once a run, and photos that were encoded for
+    one prompt are not encoded again for the next. Neither changes an answer; ``share_prefix`` False leaves it out.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        adapter: str | None = None,
+        *,
+        revision: str | None = None,
+        dtype: str = "auto",
+        max_pixels: int | None = None,
+        share_prefix: bool = True,
+    ):
+        import torch
+
+        if adapter is not None:
+            check_adapter(adapter)
+        # The adapter's folder holds the processor it was trained with, pixel cap included.
+        has_processor = adapter is not None and (Path(adapter) / "processor_config.json").is_file()
+        processor = load_processor(
+            adapter if has_processor and adapter else model, None if has_processor else revision, max_pixels
+        )
+        loaded = load_model(model, revision, dtype=dtype)
+        if adapter is not None:
+            loaded = _add_adapter(loaded, adapter)
+        device = "cpu"
+        if torch.cuda.is_available():  # each process of `accelerate launch` takes a card of its own
+            device = f"cuda:{int(os.environ.get('LOCAL_RANK', '0')) % torch.cuda.device_count()}"
+        self._use(loaded.to(device).eval(), processor, share_prefix)
+
+    @classmethod
+    def around(cls, model: Any, processor: Any) -> LocalModel:
+        """One that stands on a model in memory, with an adapter or without, whose weights must not change meanwhile."""
+        local = cls.__new__(cls)
+        local._use(model, processor, share_prefix=True)
+        return local
+
+    def _use(self, model: Any, processor: Any, share_prefix: bool) -> None:
+        self.model, self.processor = model, processor
+        self.model_type = model.config.model_type
+        self.revision = getattr(model.config, "_commit_hash", None)
+        self.device = str(model.device)
+        self.dtype = str(model.dtype).removeprefix("torch.")
+        self.size = processor.image_processor.size
+        self.share_prefix = share_prefix and self.model_type == "qwen3_vl"
+        self._prefixes: dict[tuple[int, ...], Any] = {}  # token ids of a shared text -> its cache
+        self._encoded: tuple[Any, Any] | None = None  # the pixels encoded last, and what came of them
+        self._score_trees: dict[str, ScoreTree] = {}
+
+    def forget(self) -> None:
+        """Drop what is kept from one batch to the next: shared texts and encoded photos."""
+        self._prefixes.clear()
+        self._encoded = None
+
+    def generate(
+        self,
+        rows: Sequence[tuple[Messages, Sequence[Image]]],
+        max_new_tokens: int,
+        lead_in: str | None = None,
+        top_logprobs: int | None = None,
+    ) -> list[Generation]:
+        """One answer to each (messages, images) row; a message's image parts stand where its images go, in order.
+
+        Args:
+            lead_in: with it, how probable every score is after this text, such as ``{"score": ``. An empty one stands
+                for the answer's own text up to its score.
+            top_logprobs: how many alternatives to each token of the answer to give.
+        """
+        import torch
+
+        inputs = self._inputs(rows)
+        width = inputs["input_ids"].shape[1]
+        with torch.inference_mode():
+            if self.share_prefix and all(len(images) == 1 and messages == rows[0][0] for messages, images in rows):
+                inputs["cache"] = self._share_prefix(inputs)
+            output = self.model.generate(
+                **inputs,
+                max_new_tokens=max_new_tokens,
+                do_sample=False,
+                return_dict_in_generate=True,
+                output_logits=top_logprobs is not None,
+            )
+            answers = output.sequences[:, width:].tolist()
+            ends = self.model.generation_config.eos_token_id
+            ends = set(ends if isinstance(ends, list) else [ends])
+            texts = self.processor.batch_decode(answers, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+            distributions: Sequence[dict[str, float] | None] = [None] * len(rows)
+            if lead_in is not None:
+                lead_ins = [lead_in or stated_lead_in(text) for text in texts]
+                distributions = self._score_distributions(inputs, output, lead_ins)
+            logprobs: Sequence[list[dict[str, Any]] | None] = [None] * len(rows)
+            if top_logprobs is not None:
+                lengths = [
+                    next((place + 1 for place, token in enumerate(ids) if token in ends), len(ids)) for ids in answers
+                ]
+                logprobs = self._top_logprobs(output.logits, answers, lengths, top_logprobs)
+        return [
+            Generation(text, not ends.isdisjoint(ids), distribution, listed)
+            for text, ids, distribution, listed in zip(texts, answers, distributions, logprobs, strict=True)
+        ]
+
+    def _top_logprobs(
+        self, logits: Sequence[Any], answers: Sequence[Sequence[int]], lengths: Sequence[int], count: int
+    ) -> list[list[dict[str, Any]]]:
+        """For each row, its answer's tokens with the ``count`` most probable ones in their places.
+
+        Args:
+            logits: of each step, (rows, vocabulary).
+            lengths: tokens of each row's answer, its end included; what follows is padding.
+        """
+
+        def text(token: int) -> str:
+            return str(self.processor.tokenizer.decode([token]))
+
+        entries: list[list[dict[str, Any]]] = [[] for _ in answers]
+        for step, of_step in enumerate(logits):
+            log_probabilities = of_step.float().log_softmax(-1)
+            values, tokens = log_probabilities.topk(min(count, of_step.shape[-1]))
+            for row, (answer, length) in enumerate(zip(answers, lengths, strict=True)):
+                if step < length:
+                    listed = zip(tokens[row].tolist(), values[row].tolist(), strict=True)
+                    entries[row].append(
+                        {
+                            "token": text(answer[step]),
+                            "logprob": float(log_probabilities[row, answer[step]]),
+                            "top_logprobs": [{"token": text(token), "logprob": value} for token, value in listed],
+                        }
+                    )
+        return entries
+
+    def _inputs(self, rows: Sequence[tuple[Messages, Sequence[Image]]]) -> Any:
+        """What the model is given for the rows, padded on the left; encoded photos in place of their pixels."""
+        import torch
+
+        processor = self.processor
+        texts = [
+            processor.apply_chat_template(arrange(messages, self.model_type), add_generation_prompt=True)
+            for messages, _ in rows
+        ]
+        images = [list(images) for _, images in rows] if any(images for _, images in rows) else None
+        inputs = processor(
+            text=texts,
+            images=images,
+            padding=True,
+            add_special_tokens=False,  # the template wrote them
+            return_tensors="pt",
+        ).to(self.device, dtype=self.model.dtype)
+        if self.share_prefix and "pixel_values" in inputs:
+            pixels = inputs.pop("pixel_values")
+            if self._encoded is None or not torch.equal(self._encoded[0], pixels):
+                with torch.inference_mode():
+                    features = self._base().model.get_image_features(pixels, inputs["image_grid_thw"], return_dict=True)
+                self._encoded = pixels, features
+            inputs["mm_encoder_outputs"] = {"image": self._encoded[1]}
+        return inputs
+
+    def _base(self) -> Any:
+        """The model itself, an adapter or not."""
+        return self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
+
+    def _share_prefix(self, inputs: Any) -> Any:
+        """The cache of the text before the image, which is the same in every row: computed once, then copied.
+
+        Rows change from [padding, prefix, rest] to [prefix, padding, rest] in place. The padding stays masked, and the
+        model counts positions over what is not masked, so the answers are those of the plain way.
+        """
+        import torch
+        from transformers import DynamicCache
+
+        base = self._base()
+        mask = inputs["attention_mask"]
+        rows, width = mask.shape
+        padding = width - mask.sum(dim=1, keepdim=True)  # (rows, 1)
+        first = inputs["input_ids"][0, padding[0, 0] :]
+        length = int((first == base.config.vision_start_token_id).nonzero()[0, 0])
+        place = torch.arange(width, device=mask.device).expand(rows, -1)
+        source = torch.where(place < length, place + padding, place)
+        source = torch.where((place >= length) & (place < length + padding), place - length, source)
+        for name in ("input_ids", "attention_mask", "mm_token_type_ids"):
+            inputs[name] = inputs[name].gather(1, source)
+
+        prefix = inputs["input_ids"][:1, :length]
+        ids = tuple(prefix[0].tolist())
+        if ids not in self._prefixes:
+            cache = DynamicCache(config=base.config.get_text_config())
+            positions = torch.arange(length, device=prefix.device).expand(3, 1, -1)
+            base.model.language_model(
+                input_ids=prefix,
+                attention_mask=torch.ones_like(prefix),
+                position_ids=positions,
+                cache=cache,
+                use_cache=True,
+            )
+            if len(self._prefixes) == _PREFIXES:
+                del self._prefixes[next(iter(self._prefixes))]
+            self._prefixes[ids] = cache
+        cache = copy.deepcopy(self._prefixes[ids])
+        cache.batch_repeat_interleave(rows)
+        return cache
+
+    def _score_distributions(
+        self, inputs: Any, output: Any, lead_ins: Sequence[str | None]
+    ) -> list[dict[str, float] | None]:
+        """The probability of every score string after prompt and lead-in; None for a row without a lead-in.
+
+        All unfinished scores (0, 0.7, 0.71 ...) go through the model at once: behind prompt and lead-in stand the
+        tokens of the tree of scores, each seeing only its own ancestors.
+        """
+        import torch
+
+        ids, mask = inputs["input_ids"], inputs["attention_mask"]
+        rows, width = ids.shape
+        # One whose own text leads to no score has one to look at all the same, so that the batch stays in one piece.
+        texts = [lead_in or SCORE_LEAD_IN for lead_in in lead_ins]
+        trees = [self._score_tree(text) for text in texts]
+        leads = [tree.lead(self._encode, text) for tree, text in zip(trees, texts, strict=True)]
+        longest, nodes = max(map(len, leads)), max(len(tree.tokens) for tree in trees)
+        total = width + longest + nodes
+
+        tail = torch.zeros((rows, longest + nodes), dtype=ids.dtype)
+        positions = torch.zeros((rows, longest + nodes), dtype=torch.long)  # counted from the end of the prompt
+        sees = torch.zeros((rows, total, total), dtype=torch.bool)
+        sees[:, :width, :width] = mask.bool().cpu()[:, None]
+        sees[:, width:, :width] = mask.bool().cpu()[:, None]
+        for row, (lead, tree) in enumerate(zip(leads, trees, strict=True)):
+            start, end = longest - len(lead), longest  # of the lead-in, padded on the left
+            tail[row, start:end] = torch.tensor(lead)
+            tail[row, end : end + len(tree.tokens)] = torch.tensor(tree.tokens, dtype=ids.dtype)
+            positions[row, start:end] = torch.arange(len(lead))
+            positions[row, end : end + len(tree.tokens)] = len(lead) - 1 + torch.tensor(tree.depths, dtype=torch.long)
+            sees[row, width + start :, width + start : width + end] = True
+            for node, ancestors in enumerate(tree.ancestors):
+                sees[row, width + end + node, [width + end + ancestor for ancestor in ancestors]] = True
+        sees &= torch.ones((total, total), dtype=torch.bool).tril()
+        counted = mask.sum(dim=1, keepdim=True)
+        if self.model_type == "qwen3_vl":
+            delta = torch.zeros_like(counted)  # an image takes fewer positions than tokens
+            if "image_grid_thw" in inputs:
+                spans = {name: inputs[name] for name in ("mm_token_type_ids", "image_grid_thw")}
+                _, delta = self._base().model.get_rope_index(ids, **spans, attention_mask=mask)
+            after = (positions.to(self.device) + counted + delta).expand(3, -1, -1)
+            # What generation has computed of the prompt is kept; only its answer is taken back.
+            cache = output.cache
+            cache.crop(width - cache.get_seq_length())
+            sees = sees[:, width:]
+            model_inputs = {"input_ids": tail.to(self.device), "position_ids": after, "cache": cache}
+        else:
+            before = (mask.cumsum(1) - 1).clamp(min=0)
+            after = positions.to(self.device) + counted
+            model_inputs = {
+                **inputs,
+                "input_ids": torch.cat([ids, tail.to(self.device)], dim=1),
+                "position_ids": torch.cat([before, after], dim=-1),
+            }
+            if "cross_attention_mask" in inputs:  # Mllama: what follows sees the photos as the last token does
+                crossing = inputs["cross_attention_mask"]
+                last = crossing[:, -1:].expand(-1, tail.shape[1], -1, -1)
+                model_inputs["cross_attention_mask"] = torch.cat([crossing, last], dim=1)
+        bias = torch.where(sees, 0.0, torch.finfo(self.model.dtype).min)[:, None]
+        model_inputs["attention_mask"] = bias.to(self.device, self.model.dtype)
+        logits = self.model(**model_inputs, logits_to_keep=nodes + 1).logits  # from the lead-in's last token on
+        return [
+            None if lead_in is None else tree.distribution(row.float().log_softmax(-1).cpu().numpy())
+            for lead_in, tree, row in zip(lead_ins, trees, logits, strict=True)
+        ]
+
+    def _score_tree(self, lead_in: str) -> ScoreTree:
+        """The tree of scores behind a lead-in. How its text is cut into tokens depends on its last words alone."""
+        end = lead_in[lead_in.rindex('"score"') :]
+        if end not in self._score_trees:
+            self._score_trees[end] = ScoreTree.build(self._encode, "{" + end)
+        return self._score_trees[end]
+
+    def _encode(self, text: str) -> list[int]:
+        return list(self.processor.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def identity(model: str, revision: str | None = None) -> str:
+    """What tells one checkpoint from another: a folder's content digest, or a hub name with its revision."""
+    return model_digest(model) if os.path.isdir(model) else f"{model}@{revision or 'main'}"
+
+
+def revision_of(model: str, revision: str | None = None) -> str | None:
+    """The commit of a Hub model, read from its configuration alone; None for a folder. Raises InputError."""
+    from transformers import AutoConfig
+
+    if os.path.isdir(model):
+        return None
+    try:
+        return getattr(AutoConfig.from_pretrained(model, revision=revision), "_commit_hash", None)
+    except (OSError, ValueError) as error:
+        raise _unusable(model, error) from error
+
+
+def check_adapter(adapter: str) -> None:
+    """Raises InputError unless the folder holds an adapter in safetensors."""
+    if not (Path(adapter) / "adapter_config.json").is_file():
+        raise InputError(f"{adapter}: is not an adapter folder (no adapter_config.json)")
+    if not (Path(adapter) / "adapter_model.safetensors").is_file():
+        raise InputError(f"{adapter}: has no adapter_model.safetensors (other formats are not loaded)")
+
+
+def _add_adapter(model: Any, adapter: str) -> Any:
+    from peft import PeftModel
+    from safetensors import SafetensorError
+
+    try:
+        return PeftModel.from_pretrained(model, adapter)
+    except SafetensorError as error:
+        raise InputError(f"{adapter}/adapter_model.safetensors: is cut off or damaged ({error})") from error
+    except (ValueError, RuntimeError, OSError) as error:
+        raise InputError(f"{adapter}: does not fit the model ({_first_line(error)})") from error
+
+
+def _unusable(model: str, error: Exception) -> InputError:
+    if os.path.sep in model and not os.path.exists(model) and model.count("/") != 1:
+        return InputError(f"{model}: no such model folder")
+    return InputError(f"{model}: cannot be loaded as a model ({_first_line(error)})")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

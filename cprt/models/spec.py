@@ -1,0 +1,225 @@
+"""What any stage asks and gets back: which model, a question (messages and photos), a reply. Plain data, no I/O.
+
+``Model`` in ``cprt.models.ask`` does the asking; what a text means is for the stage to read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from cprt.config import fits
+from cprt.errors import InputError
+from cprt.models.local import identity
+from cprt.models.response_cache import answer_key
+from cprt.prompts import Messages, digest
+from cprt.provenance import file_digest, model_digest
+
+
+@cache
+def _image_digest(path: Path, modified: int) -> str:
+    """SHA-256 of a photo's bytes, computed once for all models and prompts."""
+    return file_digest(path)
+
+
+@dataclass(frozen=True)
+class Question:
+    """One call: ``messages`` whose ``{"type": "image"}`` parts stand where ``images`` go, in order.
+
+    ``lead_in``: a local model is to say as well how probable each score is after this text; an empty one stands for its
+    own answer up to the score (see ``LocalModel.generate``). An endpoint is asked for ``top_logprobs`` instead.
+    """
+
+    messages: Messages
+    images: tuple[Path, ...] = ()
+    lead_in: str | None = None
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What came back: a text, or an ``error`` and nothing else.
+
+    Attributes:
+        complete: False when the model ran into the token limit.
+        refused: the endpoint itself says that this is a refusal (content filter); a refusal in words is not seen here.
+        finish: the endpoint's finish_reason.
+        usage: tokens, as the endpoint counts them.
+        logprobs: one entry a token in an endpoint's form, when they were asked for.
+        dropped: options that the endpoint refused and this reply was made without ("temperature", "logprobs").
+        distribution: of a local model, score string -> probability, when a question's ``lead_in`` asks for it.
+        made: how a local model ran: photos in the batch, precision, kind of device, revision, image size. The shape of
+            a batch alone can flip a near-tied token in bfloat16.
+    """
+
+    text: str | None = None
+    complete: bool = True
+    refused: bool = False
+    finish: str | None = None
+    usage: dict[str, int] | None = None
+    logprobs: list[dict[str, Any]] | None = None
+    dropped: tuple[str, ...] = ()
+    distribution: dict[str, float] | None = None
+    made: dict[str, Any] | None = None
+    error: str | None = None
+
+    def row(self) -> dict[str, Any]:
+        """As it is stored: what says nothing is left out."""
+        if self.error is not None:
+            return {"error": self.error}
+        row = {
+            "text": self.text,
+            "complete": self.complete,
+            "refused": self.refused or None,
+            "finish": self.finish,
+            "usage": self.usage,
+            "logprobs": self.logprobs,
+            "dropped": list(self.dropped) or None,
+            "distribution": self.distribution,
+            "made": self.made,
+        }
+        return {name: value for name, value in row.items() if value is not None}
+
+    @staticmethod
+    def read(row: Mapping[str, Any]) -> Reply:
+        """The reply that ``row`` was made from."""
+        return Reply(**{**row, "dropped": tuple(row.get("dropped", ()))})
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A model to ask and how. With ``base_url`` it is behind an OpenAI-compatible endpoint, otherwise it runs here.
+
+    Attributes:
+        name: what files and rows call it.
+        model: the endpoint's name for it; for a local one a folder or a Hub name.
+        base_url: the endpoint, such as http://127.0.0.1:8000/v1.
+        api_key_env: the environment variable that holds the key. The key itself is never written anywhere.
+        revision: of a Hub model. For an endpoint: what it serves, in your words; then kept answers stay valid when the
+            server moves to another address, which otherwise counts as another model.
+        adapter: LoRA folder, for a local model.
+        temperature: 0 is greedy; null leaves it to the endpoint. A local model is always greedy.
+        top_logprobs: how many alternatives a token to ask for.
+        max_pixels: larger photos are shrunk to this many pixels before they are sent. An adapter brings the cap that it
+            was trained with, unless the row says another.
+        image_format: jpeg (quality 95, chroma in full) or png (exact, several times larger).
+        extra: further fields of the request, such as {reasoning_effort: low}.
+        concurrency: questions in flight.
+        timeout: seconds for one call from start to end.
+        retries: times to ask again after a fault, before the question counts as failed.
+        batch_size, dtype: of a local model.
+    """
+
+    name: str
+    model: str
+    base_url: str | None = None
+    api_key_env: str | None = None
+    revision: str | None = None
+    adapter: str | None = None
+    max_new_tokens: int = 4096
+    temperature: float | None = 0.0
+    top_logprobs: int | None = None
+    max_pixels: int | None = 1024 * 1024
+    image_format: Literal["jpeg", "png"] = "jpeg"
+    extra: dict[str, Any] = dataclasses.field(default_factory=dict)
+    concurrency: int = 16
+    timeout: float = 300.0
+    retries: int = 5
+    batch_size: int = 8
+    dtype: str = "auto"
+
+    @staticmethod
+    def read(row: Mapping[str, Any], where: str) -> ModelSpec:
+        """From a mapping, as YAML gives it. Raises InputError that begins with ``where`` and names the field."""
+        hints = typing.get_type_hints(ModelSpec)
+        for field in row:
+            if field in ("api_key", "key", "token"):  # its value must not be shown
+                raise InputError.at(
+                    where, "a key is never read from a file; name its variable in api_key_env", field=field
+                )
+            if field not in hints:
+                raise InputError.at(where, f"unknown field (there are {', '.join(hints)})", field=str(field))
+        for field in ("name", "model"):
+            if field not in row:
+                raise InputError.at(where, "is missing", field=field)
+        for field, value in row.items():
+            if not fits(value, hints[field]):
+                hidden = field in ("api_key_env", "base_url", "extra")
+                raise InputError.at(where, "has the wrong type" if hidden else f"{value!r} does not fit", field=field)
+        # YAML 1.1 reads 1e-1 as a text
+        numbers = {field: float(row[field]) for field in ("temperature", "timeout") if row.get(field) is not None}
+        cap = {"max_pixels": None} if row.get("adapter") and "max_pixels" not in row else {}
+        spec = ModelSpec(**{**row, **numbers, **cap})
+        spec._check(where)
+        return spec
+
+    def _check(self, where: str) -> None:
+        def fail(field: str, message: str) -> InputError:
+            return InputError.at(where, message, field=field)
+
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", self.name):  # it becomes a file name
+            raise fail("name", f"{self.name!r} has other characters than letters, digits, '.', '_' and '-'")
+        for field in ("max_new_tokens", "max_pixels", "concurrency", "batch_size", "top_logprobs"):
+            value = getattr(self, field)
+            if value is not None and value < 1:
+                raise fail(field, f"must be at least 1, not {value}")
+        if self.concurrency > 1000:
+            raise fail("concurrency", f"must be at most 1000, not {self.concurrency}")
+        if not self.timeout > 0:
+            raise fail("timeout", f"must be more than 0 seconds, not {self.timeout}")
+        if self.retries < 0:
+            raise fail("retries", f"must not be negative, not {self.retries}")
+        if self.base_url is None:
+            if self.api_key_env is not None:
+                raise fail("api_key_env", "needs a base_url")
+            if self.temperature or self.extra:
+                raise fail("temperature" if self.temperature else "extra", "a local model decodes greedily")
+            return
+        if self.adapter is not None:
+            raise fail("adapter", "is for a local model; an endpoint loads its own")
+        url = urlsplit(self.base_url)
+        if url.scheme not in ("http", "https") or not url.hostname or url.username or url.query or url.fragment:
+            raise fail("base_url", "must be http(s)://HOST[:PORT]/PATH with no user, password or query in it")
+        if self.api_key_env is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.api_key_env):
+            raise fail("api_key_env", "is not the name of an environment variable")
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """What tells this model and its decoding from another: all that an answer depends on besides the question.
+
+        A model that is a folder on this machine counts by its content, behind an endpoint too.
+        """
+        common = {
+            "model": identity(self.model, self.revision),
+            "max_new_tokens": self.max_new_tokens,
+            "max_pixels": self.max_pixels,
+        }
+        if self.base_url is None:
+            listed = {} if self.top_logprobs is None else {"top_logprobs": self.top_logprobs}
+            return (
+                common | {"adapter": model_digest(self.adapter) if self.adapter else None, "dtype": self.dtype} | listed
+            )
+        return common | {
+            "endpoint": None if self.revision else self.base_url.rstrip("/"),
+            "temperature": self.temperature,
+            "top_logprobs": self.top_logprobs,
+            "image_format": self.image_format,
+            "extra": self.extra,
+        }
+
+    def key(self, question: Question) -> str:
+        """Under which the answer to ``question`` is kept."""
+        images = [_image_digest(image, image.stat().st_mtime_ns) for image in question.images]
+        scores = {} if question.lead_in is None else {"lead_in": question.lead_in}
+        return answer_key(images=images, prompt=digest(question.messages), **scores, **self.identity)
+
+    def record(self) -> dict[str, Any]:
+        """For a run record: everything but where the endpoint is, which may name somebody's machine."""
+        place = {} if self.base_url is None else {"base_url": "endpoint"}
+        return {**{name: value for name, value in dataclasses.asdict(self).items() if value is not None}, **place}

@@ -1,0 +1,132 @@
+"""``cprt demo-data``: seeded drawings in VISPR's layout, with label files in CPRT-Bench's format.
+
+Writes ``OUT/images/{val,test}2017/``, ``OUT/annotations/...``, ``OUT/{val,test}2017.txt``, ``OUT/cprt_train.json``
+(from val, as in the paper) and ``OUT/cprt_test.json``. One pictogram stands for one attribute: a stand-in for photos
+that nobody has to be shown in.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from cprt.config import option, parse, run
+from cprt.provenance import write_run
+from cprt.records import write_json, write_text
+from cprt.scoring import severity
+from cprt.taxonomy import LEVELS, Taxonomy
+from data_prep.demo.drawings import draw
+
+MOST_ATTRIBUTES = 5
+_SPLITS = {"val": ("cprt_train.json", 1), "test": ("cprt_test.json", 2)}  # label file, stream of the seed
+
+# The VISPR label that an annotation lists for each attribute, for the layout's sake: the real map is many to one.
+_VISPR_LABEL = {
+    "biometrics": "a9_face_complete",
+    "gov_ids": "a31_passport",
+    "unique_body_markings": "a11_tattoo",
+    "contact_details": "a49_phone",
+    "full_legal_name": "a19_name_full",
+    "non_unique_id": "a85_username",
+    "medical_data": "a43_medicine",
+    "financial_data": "a30_credit_card",
+    "beliefs": "a55_religion",
+    "nudity": "a13_full_nudity",
+    "disability": "a39_disability_physical",
+    "emotion_mental_health": "a61_opinion_general",
+    "race_ethnicity": "a16_race",
+    "age": "a1_age_approx",
+    "gender": "a4_gender",
+    "location": "a73_landmark",
+    "activities": "a59_sports",
+    "lifestyle": "a58_hobbies",
+    "property_assets": "a102_vehicle_ownership",
+    "documents": "a37_receipt",
+    "metadata": "a82_date_time",
+    "background_people": "a68_rel_spectators",
+}
+
+
+@dataclass
+class DemoDataArguments:
+    out: str = option("folder to write")
+    seed: int = option("seed of all drawings", 0)
+    val: int = option("drawings in the validation split, from which training pairs come", 700)
+    test: int = option("drawings in the test split", 320)
+    size: int = option("width and height of a drawing in pixels", 96)
+
+    def __post_init__(self) -> None:
+        for name, least in (("seed", 0), ("val", 1), ("test", 1), ("size", 48)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Command line of ``cprt demo-data``."""
+    (args,) = parse(DemoDataArguments, argv, prog="cprt demo-data", description=__doc__)
+    for split in _SPLITS:
+        _write_split(Path(args.out), split, getattr(args, split), args.seed, args.size)
+    write_run(args.out, args, seed=args.seed)
+    print(f"{args.out}: {args.val} validation and {args.test} test drawings, with annotations and CPRT labels")
+
+
+def _write_split(out: Path, split: str, count: int, seed: int, size: int) -> None:
+    label_file, stream = _SPLITS[split]
+    folder = f"{split}2017"
+    for kind in ("images", "annotations"):
+        (out / kind / folder).mkdir(parents=True, exist_ok=True)
+    rows, names = [], []
+    for number in tqdm(range(count), desc=f"drawing {folder}", unit="image", leave=False):
+        # A stream of its own for every drawing: no drawing depends on how many others there are, and the two splits
+        # share none.
+        rng = np.random.default_rng([seed, stream, number])
+        keys = draw_attributes(rng)
+        id = f"2017_{stream}{number:07d}"
+        draw(keys, rng, size).save(out / "images" / folder / f"{id}.jpg", quality=92)
+        annotation = {
+            "id": id,
+            "image_path": f"images/{folder}/{id}.jpg",
+            "labels": [_VISPR_LABEL[key] for key in keys] or ["a0_safe"],
+        }
+        (out / "annotations" / folder / f"{id}.json").write_text(json.dumps(annotation) + "\n", encoding="utf-8")
+        names.append(f"annotations/{folder}/{id}.json\n")
+        rows.append(_bench_row(id, keys))
+    write_text(out / f"{folder}.txt", "".join(names))
+    write_json(out / label_file, rows)
+
+
+def draw_attributes(rng: np.random.Generator) -> list[str]:
+    """Keys of one drawing, at most five: a level drawn evenly, at least one of its attributes, and lower ones.
+
+    One level-4 drawing in ten has no attribute at all, as the safe photos of VISPR.
+    """
+    taxonomy = Taxonomy.default()
+    level = int(rng.integers(1, 5))
+    if level == 4 and rng.random() < 0.1:
+        return []
+    of_level = [attribute.key for attribute in taxonomy.attributes if attribute.level == level]
+    below = [attribute.key for attribute in taxonomy.attributes if attribute.level > level]
+    first = int(rng.integers(1, min(len(of_level), 3) + 1))
+    more = int(rng.integers(0, min(len(below), MOST_ATTRIBUTES - first) + 1))
+    chosen = {*rng.choice(of_level, first, replace=False).tolist(), *rng.choice(below, more, replace=False).tolist()}
+    return [key for key in taxonomy.keys if key in chosen]
+
+
+def _bench_row(id: str, keys: Sequence[str]) -> dict[str, Any]:
+    taxonomy = Taxonomy.default()
+    groups = {
+        f"level{level}": {a.key: int(a.key in keys) for a in taxonomy.attributes if a.level == level}
+        for level in LEVELS
+    }
+    truth = severity([sum(groups[f"level{level}"].values()) for level in LEVELS])
+    return {"id": f"{id}.jpg", "binary_labels": groups, "level": truth.level, "score": round(truth.score, 3)}
+
+
+if __name__ == "__main__":
+    run(main, "cprt demo-data")

@@ -1,0 +1,100 @@
+"""Files of a Hugging Face dataset repository at one commit, checked before they get their names.
+
+The library speaks to the address in HF_ENDPOINT, where that is set.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cprt.errors import InputError
+from cprt.provenance import file_digest
+from cprt.records import is_safe_path
+
+
+@dataclass(frozen=True)
+class HubFiles:
+    """Files of a dataset repository. ``files`` maps names to the SHA-256 that each must have, None where unknown.
+
+    A ``revision`` that is no commit (a branch, a tag) is looked up once; the record then holds the commit.
+    """
+
+    repo: str
+    revision: str
+    files: dict[str, str | None]
+
+    def __post_init__(self) -> None:
+        for key, value in (("repo", self.repo), ("revision", self.revision)):
+            if not isinstance(value, str) or not value.strip():
+                raise ValueError(f"labels.{key}: {value!r} is not a text")
+        if not isinstance(self.files, Mapping) or not self.files:
+            raise ValueError("labels.files: must map file names to a sha256 or null")
+        for name, sha256 in self.files.items():
+            if not isinstance(name, str) or not is_safe_path(name) or name.startswith("."):
+                raise ValueError(f"labels.files: {name!r} is not a file name")
+            if sha256 is not None and not re.fullmatch("[0-9a-f]{64}", str(sha256)):
+                raise ValueError(f"labels.files.{name}: {sha256!r} is not 64 hex digits, or null")
+
+
+def missing(wanted: HubFiles, out: Path, record: Mapping[str, Any]) -> list[str]:
+    """The files that are not in ``out`` as ``record`` says they were fetched."""
+    kept = record.get("files", {}) if _same_source(wanted, record) else {}
+    return [
+        name
+        for name, sha256 in wanted.files.items()
+        if name not in kept
+        or (sha256 is not None and kept[name]["sha256"] != sha256)
+        or not (out / name).is_file()
+        or file_digest(out / name) != kept[name]["sha256"]
+    ]
+
+
+def fetch_hub_files(wanted: HubFiles, names: list[str], out: Path, record: Mapping[str, Any]) -> dict[str, Any]:
+    """Fetch ``names`` into ``out`` and return the new record: repo, revision, commit, size and digest of every file.
+
+    A file that was recorded for the same commit before must be the same again. Raises InputError.
+    """
+    from httpx2 import HTTPError
+    from huggingface_hub import hf_hub_download
+
+    known = dict(record.get("files", {})) if _same_source(wanted, record) else {}
+    commit = record["commit"] if known else None
+    stage = out / ".hub.partial"  # the library keeps its notes there: they are not ours to leave behind
+    try:
+        for name in names:
+            try:
+                if commit is None:
+                    commit = hf_hub_download(
+                        wanted.repo, name, repo_type="dataset", revision=wanted.revision, local_dir=stage, dry_run=True
+                    ).commit_hash
+                path = hf_hub_download(wanted.repo, name, repo_type="dataset", revision=commit, local_dir=stage)
+            except (OSError, ValueError, HTTPError) as error:
+                raise InputError(f"{wanted.repo}@{commit or wanted.revision}: {name}: {_reason(error)}") from error
+            digest = file_digest(path)
+            expected = wanted.files[name] or known.get(name, {}).get("sha256")
+            if expected is not None and digest != expected:
+                raise InputError(f"{wanted.repo}@{commit}: {name}: SHA-256 is {digest}, expected {expected}")
+            known[name] = {"size": Path(path).stat().st_size, "sha256": digest}
+            (out / name).parent.mkdir(parents=True, exist_ok=True)
+            os.replace(path, out / name)
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+    return {"repo": wanted.repo, "revision": wanted.revision, "commit": commit, "files": known}
+
+
+def _same_source(wanted: HubFiles, record: Mapping[str, Any]) -> bool:
+    return (record.get("repo"), record.get("revision")) == (wanted.repo, wanted.revision)
+
+
+def _reason(error: BaseException) -> str:
+    """The first line of what really went wrong: the library wraps it in advice."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

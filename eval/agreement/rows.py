@@ -1,0 +1,138 @@
+"""Who answered what about which image: the files that ``cprt agreement`` reads, and the array they make."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cprt.errors import InputError
+from cprt.metrics.agreement import KINDS, MISSING
+from cprt.records import PREDICTION_STATUSES, read_jsonl, read_text
+from cprt.taxonomy import Taxonomy
+
+_SUFFIX = re.compile(r"\.(?:jpe?g|png|webp|bmp|gif|tiff?)$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One annotator's answers about one image, None for each that is missing. ``where``: file and line."""
+
+    where: str
+    annotator: str
+    kind: str
+    image: str
+    values: list[float | None]
+    status: str = "ok"
+
+
+def read_answers(path: str | Path, taxonomy: Taxonomy) -> Iterator[Row]:
+    """The rows of a CSV file. Raises InputError naming line and column."""
+    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
+    columns: list[str] = []
+    found = False
+    try:
+        for cells in reader:
+            if not any(cell.strip() for cell in cells):
+                continue
+            if not columns:
+                columns = _header(cells, path, reader.line_num, taxonomy)
+                continue
+            if len(cells) != len(columns):
+                raise InputError.at(path, f"has {len(cells)} cells, the header {len(columns)}", line=reader.line_num)
+            row = dict(zip(columns, (cell.strip() for cell in cells), strict=True))
+            found = True
+            yield _answer(row, path, reader.line_num, taxonomy)
+    except csv.Error as error:
+        raise InputError.at(path, f"not valid CSV: {error}", line=reader.line_num) from error
+    if not found:
+        raise InputError.at(path, "has no rows")
+
+
+def _header(cells: list[str], path: str | Path, line: int, taxonomy: Taxonomy) -> list[str]:
+    columns = [cell.strip() for cell in cells]
+    wanted = ["annotator", "kind", "image", *taxonomy.keys]
+    for column in columns:
+        if column not in wanted:
+            raise InputError.at(path, "is neither annotator, kind, image nor a key of the taxonomy", line, column)
+        if columns.count(column) > 1:
+            raise InputError.at(path, "is there twice", line, column)
+    for column in wanted:
+        if column not in columns:
+            raise InputError.at(path, "is missing from the header", line, column)
+    return columns
+
+
+def _answer(row: dict[str, str], path: str | Path, line: int, taxonomy: Taxonomy) -> Row:
+    for name in ("annotator", "image"):
+        if not row[name]:
+            raise InputError.at(path, "is empty", line, name)
+    if row["kind"] not in KINDS:
+        raise InputError.at(path, f"{row['kind']!r} is not human or model", line, "kind")
+    values: list[float | None] = []
+    for key in taxonomy.keys:
+        if row[key] and not re.fullmatch(r"0|0?\.50*|1|[01]\.0+", row[key]):
+            raise InputError.at(path, f"{row[key]!r} is not 0, 0.5, 1 or empty", line, key)
+        values.append(float(row[key]) if row[key] else None)
+    return Row(f"{path}:{line}", row["annotator"], row["kind"], image_name(row["image"]), values)
+
+
+def read_annotations(path: str | Path, taxonomy: Taxonomy) -> Iterator[Row]:
+    """The rows of an annotations file, all of models. Raises InputError naming line and field."""
+    found = False
+    for line, row in read_jsonl(path):
+        for name in ("id", "annotator"):
+            if not isinstance(row.get(name), str) or not row[name].strip():
+                raise InputError.at(path, "must be a non-empty text", line, name)
+        if row.get("status") not in PREDICTION_STATUSES:
+            raise InputError.at(path, f"must be one of {', '.join(PREDICTION_STATUSES)}", line, "status")
+        labels, status = row.get("labels"), row["status"]
+        if (status == "ok") != isinstance(labels, dict) or (status != "ok" and labels is not None):
+            raise InputError.at(path, "must be an object where status is ok, null elsewhere", line, "labels")
+        for key, value in (labels or {}).items():
+            if key not in taxonomy.keys:
+                raise InputError.at(path, "is not an attribute of the taxonomy", line, f"labels.{key}")
+            if value is not None and (isinstance(value, bool) or value not in (0, 0.5, 1)):
+                raise InputError.at(path, f"{value!r} is not 0, 0.5 or 1", line, f"labels.{key}")
+        values = [(labels or {}).get(key) for key in taxonomy.keys]
+        found = True
+        yield Row(f"{path}:{line}", row["annotator"], "model", image_name(row["id"]), values, status)
+    if not found:
+        raise InputError.at(path, "has no rows")
+
+
+def image_name(image: str) -> str:
+    """The id of an image: its file name, without folder and extension, as in labels.jsonl."""
+    return _SUFFIX.sub("", PurePosixPath(image).name)
+
+
+def assemble(rows: Sequence[Row]) -> tuple[NDArray[np.int8], list[str], list[str], list[str]]:
+    """(R, N, A) answers of 0, 1 and MISSING, the R annotators, their kinds, and the N images, each in order of first
+    appearance. Raises InputError on an image that an annotator has twice and on a name of both kinds.
+    """
+    kinds: dict[str, tuple[str, str]] = {}
+    seen: dict[tuple[str, str], str] = {}
+    images = list(dict.fromkeys(row.image for row in rows))
+    for row in rows:
+        kind, where = kinds.setdefault(row.annotator, (row.kind, row.where))
+        if kind != row.kind:
+            raise InputError(
+                f"{row.where}: field 'kind': {row.annotator!r} is a {row.kind} here and a {kind} in {where}"
+            )
+        first = seen.setdefault((row.annotator, row.image), row.where)
+        if first is not row.where:
+            raise InputError(f"{row.where}: field 'image': {row.annotator!r} has answers on {row.image!r} in {first}")
+    answers = np.full((len(kinds), len(images), len(rows[0].values)), MISSING, dtype=np.int8)
+    image_at = {image: i for i, image in enumerate(images)}
+    annotator_at = {name: i for i, name in enumerate(kinds)}
+    for row in rows:
+        answers[annotator_at[row.annotator], image_at[row.image]] = [
+            MISSING if value is None else int(value == 1) for value in row.values
+        ]
+    return answers, list(kinds), [kind for kind, _ in kinds.values()], images

@@ -1,0 +1,72 @@
+"""The demo's picture: reconstructions of each kind beside the private person, and who accepts them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from cprt.records import png, write_bytes
+
+_YES, _NO = "#1b7837", "#a50026"
+_TITLES = {
+    "true": "true:\nthe private person",
+    "someone else": "adversarial:\nsomeone else",
+    "nobody": "adversarial:\nnobody",
+    "failure": "failure:\nsomeone else",
+}
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A reconstruction beside a picture of the private person, and whether T, E and the judge accept it."""
+
+    private: Image.Image
+    image: Image.Image
+    target: bool
+    standard: bool
+    judge: bool
+
+
+def draw(path: Path, rows: Sequence[Sequence[Shown]], kinds: Sequence[str]) -> None:
+    """A row of pairs for each kind, written as PNG."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    columns = max(map(len, rows))
+    figure = Figure(figsize=(1.5 + 2.1 * columns, 1.55 * len(rows) + 0.6))
+    FigureCanvasAgg(figure)
+    grid = figure.subplots(len(rows), columns, squeeze=False)
+    figure.subplots_adjust(
+        left=1.5 / figure.get_figwidth(),
+        right=0.995,
+        top=1 - 0.55 / figure.get_figheight(),
+        bottom=0.3 / figure.get_figheight(),
+        wspace=0.08,
+        hspace=0.35,
+    )
+    figure.suptitle("left: the private person; right: the reconstruction that claims to show them", fontsize=10)
+    for axes, pairs, kind in zip(grid, rows, kinds, strict=True):
+        for axis in axes:
+            axis.axis("off")
+        for axis, pair in zip(axes, pairs, strict=False):
+            gap = np.full((pair.image.height, 2, 3), 255, dtype=np.uint8)
+            axis.imshow(np.hstack([np.asarray(pair.private), gap, np.asarray(pair.image)]))
+            for place, (who, accepts) in zip(
+                (0.17, 0.47, 0.8), (("T", pair.target), ("E", pair.standard), ("judge", pair.judge)), strict=True
+            ):
+                axis.text(
+                    place,
+                    -0.03,
+                    f"{who} {'yes' if accepts else 'no'}",
+                    color=_YES if accepts else _NO,
+                    transform=axis.transAxes,
+                    ha="center",
+                    va="top",
+                    fontsize=8,
+                )
+        axes[0].text(-0.08, 0.5, _TITLES[kind], transform=axes[0].transAxes, ha="right", va="center", fontsize=9)
+    write_bytes(path, png(figure))

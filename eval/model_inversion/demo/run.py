@@ -1,0 +1,326 @@
+"""``python -m eval.model_inversion.demo.run``: the paper's claim on drawn faces, where the truth is known.
+
+A classifier E accepts many reconstructions that do not show the private person. A judge that looks at them rejects
+these, and here it can be checked whether it is right.
+"""
+
+from __future__ import annotations
+
+import csv
+import shutil
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from cprt.config import run
+from cprt.images import load_image
+from cprt.provenance import write_run
+from cprt.records import read_text, write_json, write_text
+from eval.model_inversion.compare import run as compare
+from eval.model_inversion.demo import faces
+from eval.model_inversion.demo.attacks import clouds
+from eval.model_inversion.demo.bench import (
+    EVALUATION_MODEL,
+    JUDGE,
+    KINDS,
+    TARGETS,
+    THRESHOLD,
+    BenchSetup,
+    Settings,
+    images_folder,
+    make,
+    private_folder,
+    setups,
+    truth_file,
+    write_csv,
+)
+from eval.model_inversion.demo.network_judge import NetworkJudge
+from eval.model_inversion.demo.networks import stack
+from eval.model_inversion.demo.plot import Shown, draw
+from eval.model_inversion.standard import run as standard
+
+OUT = Path("outputs/demo_mi")
+JUDGE_NAME, TRUTH_NAME = "siamese", "truth"
+_KIND_HEADS = {
+    "true": "the private person",
+    "someone else": "someone else, changed",
+    "nobody": "nobody, changed",
+    "failure": "someone else",
+}
+_PURPOSE_QUERY, _PURPOSE_REFERENCE = 0, 1
+
+
+def main() -> None:
+    """Run the demo with its full settings."""
+    run_demo(OUT, Settings())
+
+
+def run_demo(out: Path, settings: Settings) -> dict[str, Any]:
+    """Make the collection, let E, T and the judge look at it, write and print what came of it; returns the summary."""
+    started = time.monotonic()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # the same figures on every machine with the same libraries
+    try:
+        shutil.rmtree(out / "collection", ignore_errors=True)  # names of an earlier run's files may differ
+        shutil.rmtree(out / "sources", ignore_errors=True)
+        make(out, settings)
+        _classify(out, settings)
+        quality = _judge(out, settings)
+    finally:
+        torch.set_num_threads(threads)
+    rows = {setup.id: _verdicts(out, setup) for setup in setups(settings)}
+    _compare(out)
+    summary = {
+        "kinds": by_kind([row for of_setup in rows.values() for row in of_setup]),
+        "judge": quality,
+        "seconds": round(time.monotonic() - started, 1),
+    }
+    write_json(out / "summary.json", summary)
+    write_run(out, asdict(settings), seed=settings.seed)
+    draw(out / "reconstructions.png", _examples(out, settings, rows), KINDS)
+    print(f"\n{table(summary)}\n")
+    print(f"The demo took {summary['seconds']:.0f} seconds. FPR is the share that E accepts of what a judge rejects;")
+    print("truth is a judge that knows how each picture was made.")
+    for path, what in (
+        ("reconstructions.png", "what T, E and the judge say of each kind, as pictures"),
+        ("compare/compare.html", "all figures, and every false positive to look at"),
+        ("collection", "the reconstructions, in the layout of the public collection"),
+        ("setups.yaml", "describes them for cprt mi, to ask a vision-language model"),
+    ):
+        print(f"  {out / path}: {what}")
+    return summary
+
+
+# --- E and T, by the command that a user would type ---------------------------------------------------------------
+
+
+def _classify(out: Path, settings: Settings) -> None:
+    """standard/, target/ and naturals/, each with ``<set-up>/prediction.csv``."""
+    for architecture in (*TARGETS, EVALUATION_MODEL):
+        config = {
+            "classifier": {
+                "name": architecture.capitalize(),
+                "library": "demo",
+                "architecture": architecture,
+                "weights": str(out / "weights" / f"{architecture}.safetensors"),
+                "num_classes": settings.classes,
+                "classes": "numeric",
+                "crop": None,
+                "resize": None,
+                "mean": [0.0] * 3,
+                "std": [1.0] * 3,
+            },
+            "private": str(private_folder(out)),
+            "clean": str(out / "clean"),
+        }
+        path = out / "classifiers" / f"{architecture}.yaml"
+        command = f"# cprt mi-standard --config {path} --images FOLDER --out FOLDER\n"
+        write_text(path, command + yaml.safe_dump(config, sort_keys=False))
+    for setup in setups(settings):
+        images, sources = images_folder(out, setup), out / "sources" / setup.id
+        looks = (
+            ("standard", EVALUATION_MODEL, images),
+            ("target", setup.target, images),
+            ("naturals", EVALUATION_MODEL, sources),
+        )
+        for folder, architecture, looked_at in looks:
+            words = [
+                "--config",
+                str(out / "classifiers" / f"{architecture}.yaml"),
+                "--images",
+                str(looked_at),
+                "--out",
+                str(out / folder / setup.id),
+            ]
+            print(f"\n$ cprt mi-standard {' '.join(words)}", flush=True)
+            standard.main(words)
+
+
+def _compare(out: Path) -> None:
+    """The judge beside E in every set-up, and beside both a judge that knows the truth."""
+    folders = {
+        "runs": "judges",
+        "standard": "standard",
+        "target": "target",
+        "naturals": "naturals",
+        "out": "compare",
+        "images": "collection/AttackSamples",
+    }
+    words = [word for name, folder in folders.items() for word in (f"--{name}", str(out / folder))]
+    words += ["--thumbnails", "true"]  # these people do not exist
+    print(f"\n$ cprt mi-compare {' '.join(words)}", flush=True)
+    compare.main(words)
+
+
+# --- The judge ----------------------------------------------------------------------------------------------------
+
+
+def _judge(out: Path, settings: Settings) -> dict[str, Any]:
+    """judges/, as ``cprt mi`` would write it; returns what is known of the judge."""
+    judge = train_judge(settings)
+    folder = out / "judges"
+    references = {
+        str(number): sorted((private_folder(out) / str(number)).iterdir())[: settings.references]
+        for number in range(settings.classes)
+    }
+    shown = torch.stack([stack([load_image(path) for path in paths]) for paths in references.values()])
+
+    def ask(asked: Sequence[tuple[Path, str]]) -> list[tuple[str, str, str, str]]:
+        """(file, class) -> rows of filename, class, response, label."""
+        similarities = judge.similarities(stack([load_image(path) for path, _ in asked]), shown)
+        return [
+            (path.name, claims, *judge.says(float(similarities[row, int(claims)])))
+            for row, (path, claims) in enumerate(asked)
+        ]
+
+    clean = [(path, path.parent.name) for path in sorted((out / "clean").glob("*/*.png"))]
+    # Each picture once as its own class and once as the next.
+    wrong = [(path, str((int(name) + 1) % settings.classes)) for path, name in clean]
+    controls = [(kind, *row) for kind, pairs in (("positive", clean), ("negative", wrong)) for row in ask(pairs)]
+    for setup in setups(settings):
+        images = [(path, path.parent.name) for path in sorted(images_folder(out, setup).glob("*/*.png"))]
+        header = ("filename", "class", "response", "label")
+        write_csv(folder / JUDGE_NAME / setup.id / "judge.csv", header, ask(images))
+        write_csv(folder / JUDGE_NAME / setup.id / "controls.csv", ("kind", *header), controls)
+        truth = [
+            (row["filename"], row["class"], f"shows {row['shows']}", "yes" if row["kind"] == "true" else "no")
+            for row in read_csv(truth_file(out, setup))
+        ]
+        write_csv(folder / TRUTH_NAME / setup.id / "judge.csv", header, truth)
+    write_json(folder / "setups.json", [{"id": setup.id, "name": setup.name} for setup in setups(settings)])
+    write_run(
+        folder,
+        {"n": settings.references, "layout": "embedding", "seed": settings.seed},
+        judge={
+            "threshold": judge.threshold,
+            "learnt_from": f"{settings.judge_people} people in {settings.judge_views} "
+            "views, none of them private or in the collection",
+            "threshold_from": "controls of other people again",
+        },
+        references={name: [path.name for path in paths] for name, paths in references.items()},
+    )
+    _write_setups(out, settings)
+    counts = Counter((row[0], row[-1]) for row in controls)
+    return {
+        "threshold": judge.threshold,
+        "controls": len(clean),
+        "hit_rate": counts["positive", "yes"] / len(clean),
+        "false_alarm_rate": counts["negative", "yes"] / len(clean),
+    }
+
+
+def train_judge(settings: Settings) -> NetworkJudge:
+    """A judge that has seen no person of the collection; its threshold comes from people it did not learn from."""
+
+    def views(group: int, people: int, purpose: int, count: int) -> torch.Tensor:
+        return stack(
+            [
+                picture
+                for number in range(people)
+                for picture in faces.views(
+                    faces.person(settings.seed, group, number), settings.seed, group, number, purpose, count
+                )
+            ]
+        )
+
+    learnt = views(JUDGE, settings.judge_people, _PURPOSE_QUERY, settings.judge_views)
+    names = torch.arange(settings.judge_people).repeat_interleave(settings.judge_views)
+    # Nobody is one more to be told from everybody.
+    nobody = clouds(10 * settings.judge_views, faces.SIZE, seed=1000 * settings.seed + 1)
+    judge = NetworkJudge.train(
+        torch.cat([learnt, nobody]),
+        torch.cat([names, torch.full((len(nobody),), settings.judge_people)]),
+        seed=settings.seed,
+        epochs=settings.judge_epochs,
+    )
+    people, each = max(8, settings.judge_people // 5), settings.references
+    queries = views(THRESHOLD, people, _PURPOSE_QUERY, each)
+    references = views(THRESHOLD, people, _PURPOSE_REFERENCE, each).unflatten(0, (people, each))
+    similarities = judge.similarities(queries, references)
+    same = torch.eye(people, dtype=torch.bool).repeat_interleave(each, dim=0)
+    judge.choose_threshold(similarities[same].tolist(), similarities[~same].tolist())
+    return judge
+
+
+def _write_setups(out: Path, settings: Settings) -> None:
+    """What ``cprt mi`` needs to ask a vision-language model about the same collection."""
+    facts = {"subject": "person", "evaluation_model": EVALUATION_MODEL.capitalize(), "evaluation_crop": "none"}
+    content = {"root": str(out / "collection"), "setups": {"Faces": facts}}
+    path = out / "setups.yaml"
+    write_text(path, f"# For cprt mi --setups {path}\n" + yaml.safe_dump(content, sort_keys=False))
+
+
+# --- What came of it ----------------------------------------------------------------------------------------------
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(read_text(path).splitlines()))
+
+
+def _verdicts(out: Path, setup: BenchSetup) -> list[dict[str, Any]]:
+    """A row for each reconstruction: class, filename, kind, and whether T, E and the judge accept it."""
+    said: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in read_csv(truth_file(out, setup)):
+        said[row["class"], row["filename"]] = {**row, "true": row["kind"] == "true"}
+    for who, path, column in (
+        ("T", out / "target" / setup.id / "prediction.csv", "prediction"),
+        ("E", out / "standard" / setup.id / "prediction.csv", "prediction"),
+        ("judge", out / "judges" / JUDGE_NAME / setup.id / "judge.csv", "label"),
+    ):
+        for row in read_csv(path):
+            said[row["class"], row["filename"]][who] = row[column] == "yes"
+    return list(said.values())
+
+
+def by_kind(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
+    """How many of each kind T, E and the judge accept, and how often the judge is right."""
+    kinds = {}
+    for kind in KINDS:
+        of_kind = [row for row in rows if row["kind"] == kind]
+        kinds[kind] = {
+            "n": len(of_kind),
+            **{who: sum(row[who] for row in of_kind) for who in ("T", "E", "judge")},
+            "judge_right": sum(row["judge"] == row["true"] for row in of_kind),
+        }
+    return kinds
+
+
+def table(summary: Mapping[str, Any]) -> str:
+    """Who accepts how many of each kind, and the judge's own accuracy."""
+    lines = [f"{'what it really shows':<24}{'n':>5}{'T yes':>7}{'E yes':>7}{'judge yes':>11}{'judge right':>13}"]
+    for kind, row in summary["kinds"].items():
+        right = f"{row['judge_right'] / row['n']:.1%}" if row["n"] else "-"
+        lines.append(f"{_KIND_HEADS[kind]:<24}{row['n']:>5}{row['T']:>7}{row['E']:>7}{row['judge']:>11}{right:>13}")
+    judge = summary["judge"]
+    pairs = f"{judge['controls']} + {judge['controls']} control pairs of private people"
+    lines += [
+        "",
+        f"The judge on {pairs}: yes to {judge['hit_rate']:.1%} of pairs of one person, to "
+        f"{judge['false_alarm_rate']:.1%} of two.",
+    ]
+    return "\n".join(lines)
+
+
+def _examples(out: Path, settings: Settings, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[list[Shown]]:
+    """For each kind, the first reconstruction of each of the first people in the last set-up: not chosen by outcome."""
+    setup = setups(settings)[-1]
+    examples = []
+    for kind in KINDS:
+        of_kind: dict[str, Shown] = {}
+        for row in rows[setup.id]:
+            if row["kind"] == kind and row["class"] not in of_kind:
+                private = load_image(sorted((private_folder(out) / row["class"]).iterdir())[0])
+                image = load_image(images_folder(out, setup) / row["class"] / row["filename"])
+                of_kind[row["class"]] = Shown(private, image, row["T"], row["E"], row["judge"])
+        examples.append(list(of_kind.values())[:6])
+    return examples
+
+
+if __name__ == "__main__":
+    run(main, "demo-mi")

@@ -1,0 +1,351 @@
+"""``cprt mi``: ask judges whether reconstructions show the private class that they claim (arXiv 2505.03519).
+
+Set-ups come from a YAML (``--setups``, see ``collection/setups.py``), judges from ``models`` (fields: ``ModelSpec`` in
+``cprt/models/spec.py``). A query is one reconstruction and n references; control pairs of real images
+are judged along, so that each judge's own hit and false-alarm rates stand beside its verdict. Files in ``OUT``:
+
+* ``answers.jsonl``: every reply, durable as it comes. Run the same command again after a kill or an error: only what
+  is missing is asked.
+* ``queries.jsonl``: what was shown, a row a query. ``setups.json``: the manifest. ``panels/``: the pictures.
+* ``JUDGE/SETUP/judge.csv``: ``filename,class,response,label``; label is yes, no, refused, unparsed or error, response
+  the raw text. ``controls.csv``: the same after ``kind`` (positive, negative), class being that of the references.
+* ``JUDGE/SETUP/summary.json``: counts of every label, attack accuracy = yes / all, hit rate = yes / positive pairs,
+  false-alarm rate = yes / negative pairs, with Wilson intervals. What got no answer counts in every denominator, and
+  ``problems`` says why. ``probabilities.csv``: P(yes), where the judge's ``top_logprobs`` gave them.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cprt.config import option, parse, run
+from cprt.errors import InputError
+from cprt.metrics.severity import wilson_interval
+from cprt.models.ask import Model
+from cprt.models.rate_limiter import Stopped
+from cprt.models.response_cache import AnswerStore, answer_key, read_answers
+from cprt.models.spec import ModelSpec, Question, Reply
+from cprt.prompts import digest
+from cprt.provenance import write_run
+from cprt.records import write_json, write_jsonl, write_text
+from eval.model_inversion.collection.setups import Setup, read_setups
+from eval.model_inversion.judge.panels import Panels, Shown
+from eval.model_inversion.judge.prompts import LAYOUTS
+from eval.model_inversion.judge.queries import KINDS, MOST_REFERENCES, Options, Query, plan
+from eval.model_inversion.judge.verdicts import LABELS, read_verdict, yes_probability
+
+RETRY = ("refused", "unparsed")
+RESERVED = ("panels", "answers.jsonl", "queries.jsonl", "setups.json", "run.json")  # no judge may be called so
+
+
+@dataclass
+class MiArguments:
+    models: list[dict[str, Any]] = option("the judges, a list of mappings: only in the YAML, see configs/mi/")
+    setups: str = option("YAML that says where reconstructions lie and what their classes are")
+    out: str = option("folder to write")
+    only: list[str] = option("only these set-ups, by name, leading part of a name, or id", factory=list)
+    n: int = option("references in Set B, 1 to 5", 4)
+    layout: str = option("one labelled picture, or separate images", "panel", choices=list(LAYOUTS))
+    controls: int = option("control pairs of each kind for a set-up, 0 for none", 200)
+    seed: int = option("draws references and control pairs", 0)
+    order_seed: int | None = option("permutes the references and puts A left or right; null: A left, as drawn", None)
+    limit: int | None = option("only the first so many reconstructions of a set-up", None)
+    retry: list[str] = option(f"ask queries with these labels again: {', '.join(RETRY)}", factory=list)
+    workers: int | None = option("threads that make pictures; by default one a core", None)
+    dry_run: bool = option("say how many calls it would take, make and ask nothing", False)
+    allow_remote: bool = option("images may go to endpoints on other machines", False)
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.n <= MOST_REFERENCES:
+            raise ValueError(f"n must be 1 to {MOST_REFERENCES}, not {self.n}")
+        if self.controls < 0:
+            raise ValueError(f"controls must not be negative, not {self.controls}")
+        for name in ("limit", "workers"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value}")
+        unknown = [label for label in self.retry if label not in RETRY]
+        if unknown:
+            raise ValueError(f"retry: {unknown[0]!r} is not one of {', '.join(RETRY)} (errors are always asked again)")
+        if not self.models:
+            raise ValueError("models: the list is empty")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Command line of ``cprt mi``."""
+    (args,) = parse(MiArguments, argv, prog="cprt mi", description=__doc__)
+    specs = [ModelSpec.read(row, f"models[{number}]") for number, row in enumerate(args.models, start=1)]
+    doubled = [name for name, count in Counter(spec.name.lower() for spec in specs).items() if count > 1]
+    if doubled:
+        raise InputError.at("models", f"{doubled[0]!r} is there twice", field="name")
+    reserved = [spec.name for spec in specs if spec.name.lower() in RESERVED]
+    if reserved:
+        raise InputError.at("models", f"{reserved[0]!r} is the name of another file in OUT", field="name")
+    root, setups = read_setups(args.setups, args.only)
+    out = Path(args.out)
+    planned = {setup.id: _plan(setup, args) for setup in setups}
+    if args.dry_run:
+        _print_calls(specs, planned, out)
+        return
+
+    models = [Model(spec, args.allow_remote) for spec in specs]
+    for model in models:
+        if model.is_remote:
+            print(f"note: {model.spec.name} is on another machine: the images leave this one")
+    options = Options(args.n, args.layout, args.seed, args.order_seed)
+    stopped: Stopped | None = None
+    judged: list[tuple[str, Setup, dict[str, Any]]] = []
+    with AnswerStore(out / "answers.jsonl") as store:
+        panels = Panels(root, out / "panels", options)
+        asked = [
+            (setup, Asked(setup, panels.show(setup, planned[setup.id], args.workers), options)) for setup in setups
+        ]
+        write_jsonl(out / "queries.jsonl", [row for _, queries in asked for row in queries.record(out)])
+        write_json(out / "setups.json", [setup.record() for setup in setups])
+        _check_some(asked)
+        for model in models:
+            questions: dict[str, Question] = {}
+            for _, queries in asked:
+                questions |= queries.missing(model.spec, store, args.retry)
+            if questions and stopped is None:
+                try:
+                    model.ask(questions, store, model.spec.name)
+                except Stopped as reason:  # what there is is written all the same
+                    stopped = reason
+            for setup, queries in asked:
+                judged.append((model.spec.name, setup, queries.write(out, model.spec, store, args.controls)))
+    config = {**vars(args), "models": [spec.record() for spec in specs]}
+    prompts = {setup.id: digest(setup.subject.messages(args.layout, args.n, True)) for setup in setups}
+    write_run(out, config, {"setups": args.setups}, prompts=prompts, setups=[setup.record() for setup in setups])
+    if stopped is not None:
+        raise stopped
+    for name, setup, summary in judged:
+        _print(name, setup, summary)
+    if all(summary["counts"]["error"] == summary["n"] for _, _, summary in judged):
+        first = judged[0][2]["problems"][0]["reason"]
+        raise InputError(f"{out}: every query ended in an error (the first: {first})")
+
+
+def _plan(setup: Setup, args: MiArguments) -> list[Query]:
+    queries = plan(setup, args.controls, args.seed)
+    if args.limit is None:
+        return queries
+    first = {image.path for image in setup.reconstructions[: args.limit]}
+    return [query for query in queries if query.kind != "reconstruction" or query.path in first]
+
+
+class Asked:
+    """All queries of one set-up as they are shown, and what kept replies to them mean."""
+
+    def __init__(self, setup: Setup, shown: Sequence[Shown], options: Options):
+        self.setup, self.shown, self.options = setup, shown, options
+
+    def missing(self, spec: ModelSpec, store: AnswerStore, retry: Sequence[str]) -> dict[str, Question]:
+        """Questions that this judge has not answered, by key."""
+        missing = {}
+        for shown in self.shown:
+            if shown.problem is None:
+                key = self._key(spec, shown)
+                if key not in store or self._label(spec, shown, Reply.read(store[key])) in retry:
+                    missing[key] = self._question(shown)
+        return missing
+
+    def _question(self, shown: Shown) -> Question:
+        messages = self.setup.subject.messages(self.options.layout, len(shown.references), shown.a_first)
+        return Question(messages, shown.images)
+
+    def _key(self, spec: ModelSpec, shown: Shown) -> str:
+        """By what is shown and by what is asked about: equal names, or equal images, in other classes never mix."""
+        query = shown.query
+        return answer_key(
+            judge=spec.name,
+            kind=query.kind,
+            source=query.source,
+            claims=query.claims,
+            file=query.file,
+            content=spec.key(self._question(shown)),
+        )
+
+    def record(self, out: Path) -> list[dict[str, Any]]:
+        """Rows of queries.jsonl."""
+        return [
+            {
+                "setup": self.setup.id,
+                "kind": shown.query.kind,
+                "class": shown.query.claims,
+                "file": shown.query.file,
+                "path": shown.query.path,
+                "references": list(shown.references),
+                "n": self.options.n,
+                "layout": self.options.layout,
+                "a_first": shown.a_first,
+                "seed": self.options.seed,
+                "order_seed": self.options.order_seed,
+                "images": [path.relative_to(out).as_posix() for path in shown.images],
+                "skipped": list(shown.skipped),
+                "problem": shown.problem,
+            }
+            for shown in self.shown
+        ]
+
+    def write(self, out: Path, spec: ModelSpec, store: AnswerStore, controls: int) -> dict[str, Any]:
+        """The files of one judge and this set-up; returns the summary."""
+        folder = out / spec.name / self.setup.id
+        rows: dict[str, list[tuple[str, str, str, str]]] = {kind: [] for kind in KINDS}
+        sure: list[tuple[Any, ...]] = []
+        problems = []
+        for shown in self.shown:
+            query = shown.query
+            reply = self._reply(spec, shown, store)
+            label = self._label(spec, shown, reply)
+            text = (reply.text or "").encode("utf-8", "backslashreplace").decode()  # half of a surrogate pair
+            rows[query.kind].append((query.file, query.claims, text, label))
+            reason = reply.error or ("; ".join(shown.skipped) if shown.skipped else None)
+            if reason:
+                problems.append(
+                    {
+                        "kind": query.kind,
+                        "filename": query.file,
+                        "class": query.claims,
+                        "label": label,
+                        "reason": reason,
+                    }
+                )
+            probability = yes_probability(reply.logprobs)
+            if probability is not None:
+                sure.append((query.kind, query.file, query.claims, *probability.values()))
+        _write_csv(folder / "judge.csv", ("filename", "class", "response", "label"), rows["reconstruction"])
+        _write_csv(
+            folder / "controls.csv",
+            ("kind", "filename", "class", "response", "label"),
+            [(kind, *row) for kind in KINDS[1:] for row in rows[kind]],
+        )
+        if sure:
+            header = ("kind", "filename", "class", "p_yes", "yes_mass", "no_mass", "missing_mass")
+            _write_csv(folder / "probabilities.csv", header, sure)
+        else:
+            (folder / "probabilities.csv").unlink(missing_ok=True)  # of an earlier run
+        counts = {kind: Counter(row[3] for row in rows[kind]) for kind in KINDS}
+        summary = {
+            "judge": spec.name,
+            "setup": self.setup.id,
+            "name": self.setup.name,
+            **summarise(counts, controls),
+            "problems": problems,
+        }
+        write_json(folder / "summary.json", summary)
+        return summary
+
+    def _reply(self, spec: ModelSpec, shown: Shown, store: AnswerStore) -> Reply:
+        if shown.problem is not None:
+            return Reply(error=shown.problem)
+        row = store.get(self._key(spec, shown))
+        return Reply(error="not asked: the run stopped before") if row is None else Reply.read(row)
+
+    @staticmethod
+    def _label(spec: ModelSpec, shown: Shown, reply: Reply) -> str:
+        if reply.text is None:
+            return "error"
+        if reply.refused:
+            return "refused"
+        return read_verdict(reply.text) if reply.complete else "unparsed"  # "No" may be the beginning of "Not sure"
+
+
+def summarise(counts: Mapping[str, Mapping[str, int]], controls: int) -> dict[str, Any]:
+    """Rates of one judge on one set-up from counts of labels by kind, each with its 95% Wilson interval.
+
+    Every rate is over all queries of its kind, whatever became of them; null where there are none.
+    ``answered_accuracy`` is over yes and no alone.
+    """
+
+    def tally(kind: str) -> dict[str, Any]:
+        counted = {label: counts[kind].get(label, 0) for label in LABELS}
+        return {"n": sum(counted.values()), "counts": counted}
+
+    def rates(of: Mapping[str, Any], **successes: str) -> dict[str, Any]:
+        parts = {name: of["counts"][label] for name, label in successes.items()}
+        return {
+            **{name: part / of["n"] if of["n"] else None for name, part in parts.items()},
+            "ci": {name: wilson_interval(part, of["n"]) for name, part in parts.items()},
+        }
+
+    all_, positive, negative = (tally(kind) for kind in KINDS)
+    answered = all_["counts"]["yes"] + all_["counts"]["no"]
+    summary = all_ | rates(all_, attack_accuracy="yes", refusal_rate="refused")
+    summary["answered"] = answered
+    summary["answered_accuracy"] = all_["counts"]["yes"] / answered if answered else None
+    summary["ci"]["answered_accuracy"] = wilson_interval(all_["counts"]["yes"], answered)
+    return {
+        **summary,
+        "controls": {
+            "asked_for": controls,
+            "positive": positive | rates(positive, hit_rate="yes", refusal_rate="refused"),
+            "negative": negative | rates(negative, false_alarm_rate="yes", refusal_rate="refused"),
+        },
+    }
+
+
+def _check_some(asked: Sequence[tuple[Setup, Asked]]) -> None:
+    """Where nothing of a set-up can be shown something is wrong: better told before anything is asked."""
+    for setup, queries in asked:
+        images = [shown for shown in queries.shown if shown.query.kind == "reconstruction"]
+        if all(shown.problem for shown in images):
+            raise InputError(
+                f"{setup.name}: none of its {len(images)} reconstructions can be shown "
+                f"(the first: {images[0].query.path}: {images[0].problem})"
+            )
+
+
+def _write_csv(path: Path, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """RFC 4180: lines end in CRLF, and cells with commas, quotes or line breaks are quoted."""
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows([header, *rows])
+    write_text(path, text.getvalue())
+
+
+def _print_calls(specs: Sequence[ModelSpec], planned: Mapping[str, Sequence[Query]], out: Path) -> None:
+    """What a run would ask of every judge. Set-ups with the same private data share their control pairs."""
+    total = {(query.source, query.kind, query.claims, query.file) for queries in planned.values() for query in queries}
+    kept = sum("error" not in answer for answer in read_answers(out / "answers.jsonl").values())
+    for spec in specs:
+        print(f"{spec.name}: at most {len(total):,} calls")
+    for id, queries in planned.items():
+        counts = Counter(query.kind for query in queries)
+        print(
+            f"  {id}: {counts['reconstruction']:,} reconstructions, {counts['positive']:,} positive and "
+            f"{counts['negative']:,} negative controls"
+        )
+    if kept:
+        print(f"  {kept:,} answers are kept in {out / 'answers.jsonl'}; those that still fit are not asked again")
+
+
+def _print(judge: str, setup: Setup, summary: Mapping[str, Any]) -> None:
+    controls = summary["controls"]
+    print(
+        f"{judge}, {setup.id}: attack accuracy {_rate(summary, 'attack_accuracy')} of {summary['n']:,} ("
+        + ", ".join(f"{count} {label}" for label, count in summary["counts"].items())
+        + f"); controls: hit rate {_rate(controls['positive'], 'hit_rate')} of {controls['positive']['n']}, "
+        f"false alarms {_rate(controls['negative'], 'false_alarm_rate')} of {controls['negative']['n']}"
+    )
+    if not summary["answered"]:
+        print("  note: no reply says yes or no, so its rates say nothing about the reconstructions")
+    problems = summary["problems"]
+    if problems:
+        print(f"  {len(problems)} with a problem (see summary.json), the first: {problems[0]['reason']}")
+
+
+def _rate(of: Mapping[str, Any], name: str) -> str:
+    if of[name] is None:
+        return "-"
+    low, high = of["ci"][name]
+    return f"{of[name]:.3f} [{low:.3f}, {high:.3f}]"
+
+
+if __name__ == "__main__":
+    run(main, "cprt mi")

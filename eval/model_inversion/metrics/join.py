@@ -1,0 +1,217 @@
+"""Who said what about which reconstruction: the CSV files of judges and classifiers, and their join by class and file.
+
+Columns are found by name, in any order; columns that are not needed are ignored.
+
+* a judge: ``filename, label``, and maybe ``class`` and ``response``, as the public code and ``cprt mi`` write them
+* an evaluation model, a target model: ``filename, prediction`` (yes or no), and maybe ``class``
+* natural images of other classes, as an evaluation model took them: the same
+* a judge's controls, as ``cprt mi`` writes them: ``kind`` (positive or negative), ``filename, class, response, label``
+
+Without a ``class`` column the class is the folder that the file lies in, else what follows ``T=`` in its name; class
+007 is class 7. A file name is never matched without its class: attacks name their files alike in every class.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cprt.errors import InputError
+from cprt.records import read_text
+
+LABELS = ("yes", "no", "refused", "unparsed", "error")
+KINDS = ("positive", "negative")
+_SPELLINGS = {"refuse": "refused"}  # the public code's
+_TARGET_CLASS = re.compile(r"(?:^|_)T=([^_.]+)")  # not CT=, which is a confidence
+_EXAMPLES = 5
+
+Key = tuple[str, str]  # class, name of the file
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One row: ``label`` is one of LABELS, from a classifier yes or no; ``claims`` and ``response`` are as given."""
+
+    label: str
+    claims: str
+    response: str
+
+
+def read_judge(path: str | Path) -> dict[Key, Verdict]:
+    """A judge's verdicts. Raises InputError that names line and column, also for a row that is there twice."""
+    return _by_key(path, "label", LABELS)
+
+
+def read_classifier(path: str | Path) -> dict[Key, Verdict]:
+    """Whether a classifier took each reconstruction for the private class. Raises InputError as ``read_judge``."""
+    return _by_key(path, "prediction", LABELS[:2])
+
+
+def read_naturals(path: str | Path) -> list[bool]:
+    """Of every natural image of another class, whether the classifier accepted it. Raises InputError.
+
+    The folder of such an image is its own class, not the one it was tried as: a ``class`` column says that one, and
+    with it an image may be there once a class.
+    """
+    seen: dict[Key, int] = {}
+    accepted = []
+    for line, row in _rows(path, "prediction"):
+        _once(seen, (row.get("class", ""), row["filename"]), path, line)
+        accepted.append(_label(row, "prediction", LABELS[:2], path, line) == "yes")
+    return accepted
+
+
+def read_controls(path: str | Path) -> dict[str, dict[str, int]]:
+    """How often a judge gave each label to pairs of one class (positive) and of two (negative). Raises InputError."""
+    seen: dict[tuple[str, ...], int] = {}
+    counts: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
+    for line, row in _rows(path, "label", "kind"):
+        kind = row["kind"].lower()
+        if kind not in KINDS:
+            raise InputError.at(path, f"{row['kind']!r} is not positive or negative", line, "kind")
+        _once(seen, (kind, row.get("class", ""), row["filename"]), path, line)
+        counts[kind][_label(row, "label", LABELS, path, line)] += 1
+    return {kind: {label: count[label] for label in LABELS} for kind, count in counts.items()}
+
+
+def join_report(
+    here: Mapping[Key, Verdict], there: Mapping[Key, Verdict], files: Sequence[str | Path]
+) -> dict[str, Any]:
+    """How the rows of a judge (``here``) and of a classifier (``there``) meet, ready for JSON.
+
+    ``files`` are their paths, for the error. Raises InputError if they share no reconstruction at all.
+    """
+    only_here, only_there = (_missing(a, b) for a, b in ((here, there), (there, here)))
+    matched = len(here) - len(only_here)
+    if not matched:
+        names = {name for _, name in here} & {name for _, name in there}
+        hint = f"; {len(names)} file names are in both, under other classes" if names else ""
+        raise InputError.at(
+            files[0],
+            f"shares no reconstruction with {files[1]}{hint}: "
+            f"here for example {_show(only_here[0])}, there {_show(only_there[0])}",
+        )
+    return {
+        "matched": matched,
+        "only_judge": len(only_here),
+        "only_standard": len(only_there),
+        "only_judge_examples": list(map(_show, only_here[:_EXAMPLES])),
+        "only_standard_examples": list(map(_show, only_there[:_EXAMPLES])),
+    }
+
+
+def _missing(rows: Collection[Key], elsewhere: Collection[Key]) -> list[Key]:
+    return [key for key in rows if key not in elsewhere]
+
+
+def _show(key: Key) -> str:
+    return "/".join(key)
+
+
+# --- Rows of one file --------------------------------------------------------------------------------------------
+
+
+def _by_key(path: str | Path, column: str, allowed: Sequence[str]) -> dict[Key, Verdict]:
+    lines: dict[Key, int] = {}
+    verdicts: dict[Key, Verdict] = {}
+    for line, row in _rows(path, column):
+        claims, name = _place(row, path, line)
+        key = (claims.lstrip("0") or "0", name) if claims.isascii() and claims.isdigit() else (claims, name)
+        _once(lines, key, path, line)
+        label = _label(row, column, allowed, path, line)
+        verdicts[key] = Verdict(label, claims, row.get("response", ""))
+    return verdicts
+
+
+def _place(row: dict[str, str], path: str | Path, line: int) -> tuple[str, str]:
+    """Class as stated, and name of the file without folders."""
+    *folders, name = [part for part in re.split(r"[\\/]", row["filename"]) if part not in ("", ".", "..")] or [""]
+    if not name:
+        raise InputError.at(path, f"{row['filename']!r} is no file name", line, "filename")
+    if "class" in row:
+        if not row["class"]:
+            raise InputError.at(path, "is empty", line, "class")
+        return row["class"], name
+    if folders:
+        return folders[-1], name
+    found = _TARGET_CLASS.search(name)
+    if not found:
+        raise InputError.at(
+            path, f"{name!r} has no class: neither a column class, nor a folder, nor T= in the name", line, "filename"
+        )
+    return found[1], name
+
+
+def _label(row: dict[str, str], column: str, allowed: Sequence[str], path: str | Path, line: int) -> str:
+    word = row[column].lower()
+    word = _SPELLINGS.get(word, word)
+    if word in allowed:
+        return word
+    if not word:
+        unread = " beside a response: judge it first, responses are not read here" if row.get("response") else ""
+        raise InputError.at(path, f"is empty{unread}", line, column)
+    shown = row[column] if len(row[column]) <= 60 else row[column][:57] + "..."
+    raise InputError.at(path, f"{shown!r} is not one of {', '.join(allowed)}", line, column)
+
+
+def _once(seen: dict[Any, int], key: tuple[str, ...], path: str | Path, line: int) -> None:
+    if key in seen:
+        raise InputError.at(
+            path, f"{'/'.join(filter(None, key))!r} is there already in line {seen[key]}", line, "filename"
+        )
+    seen[key] = line
+
+
+def _rows(path: str | Path, *needed: str) -> Iterator[tuple[int, dict[str, str]]]:
+    """(line on which it starts, column -> cell) of every row that is not blank. ``filename`` is needed too."""
+    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
+    columns: list[str] = []
+    found, end = False, 0
+    try:
+        for cells in reader:
+            line, end = end + 1, reader.line_num
+            if not any(cell.strip() for cell in cells):
+                continue
+            if not columns:
+                columns = _header(cells, ("filename", *needed), path, line)
+                continue
+            if len(cells) != len(columns):
+                raise InputError.at(path, f"has {len(cells)} cells, the header {len(columns)}", line)
+            row = {column: cell.strip() for column, cell in zip(columns, cells, strict=True)}
+            if not row["filename"]:
+                raise InputError.at(path, "is empty", line, "filename")
+            found = True
+            yield line, row
+    except csv.Error as error:
+        raise InputError.at(path, f"not valid CSV: {error}", line=end + 1) from error
+    if not found:
+        raise InputError.at(path, "has no rows")
+
+
+def _header(cells: Sequence[str], needed: Sequence[str], path: str | Path, line: int) -> list[str]:
+    columns = [cell.strip().lower() for cell in cells]
+    used = {"filename", "class", "response", "label", "prediction", "kind"}
+    for column in needed:
+        if column not in columns:
+            raise InputError.at(path, f"is missing from the header{_mix_up(column, columns)}", line, column)
+    if "kind" in columns and "kind" not in needed:
+        raise InputError.at(path, "is a column of controls, which belong to --controls", line, "kind")
+    for column in columns:
+        if column in used and columns.count(column) > 1:
+            raise InputError.at(path, "is there twice", line, column)
+    return columns
+
+
+def _mix_up(column: str, columns: Sequence[str]) -> str:
+    """What file this may be instead."""
+    if column == "label" and "prediction" in columns:
+        return ", which has 'prediction': a classifier's file where a judge's belongs?"
+    if column == "prediction" and "label" in columns:
+        return ", which has 'label': a judge's file where a classifier's belongs?"
+    return f" ({', '.join(columns)})"

@@ -1,0 +1,302 @@
+"""``cprt score PATH...``: level, score, attributes and advice for photos of your own, on this machine.
+
+PATHs are photos, or folders searched to any depth. Every reply is kept in ``NAME.answers.jsonl`` beside ``--out``
+``NAME.jsonl`` or ``NAME.html``: after a kill the same command asks only what is missing, and the other format asks
+nothing again. Without ``--out`` there is a table on the terminal, and nothing is kept. A row of the JSONL::
+
+    {"root": "photos", "path": "a/b.jpg", "status": "ok", "score": 0.812, "level": 1,
+     "attributes": [{"key": "gov_ids", "name": "gov ids", "level": 1, "regulations": {"GDPR": "...", ...} or null,
+                     "score_without": 0.514, "level_without": 2}, ...],
+     "advice": {"composed_score": 0.761, "composed_level": 1, "hide_first": "gov_ids",
+                "order": [{"hide": "gov_ids", "score": 0.514, "level": 2}]},
+     "flagged": true, "text": "{...}", "error": null}
+
+``score`` is the model's, and ``flagged`` goes by it; ``advice``, ``score_without`` and ``level_without`` are worked out
+from the attributes that the model names. Without a score (status unparsed, refused, error) ``flagged`` is null: then a
+person has to look.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from tqdm import tqdm
+
+from cprt.advice import compose, hide_in_order, without_each
+from cprt.config import option, parse, run
+from cprt.errors import InputError
+from cprt.models.ask import Model
+from cprt.models.local import DTYPES
+from cprt.models.rate_limiter import Stopped
+from cprt.models.response_cache import AnswerStore
+from cprt.models.spec import ModelSpec, Question
+from cprt.prompts import PROMPTS, TARGETS, Prompt, build
+from cprt.provenance import write_run
+from cprt.records import PREDICTION_STATUSES, read_labels, read_predictions, write_jsonl, write_text
+from cprt.regulations import regulations_of
+from cprt.taxonomy import Taxonomy
+from eval.judges import asked_otherwise, trained_prompt
+from eval.replies import read
+from eval.score.page import page
+from eval.score.photos import Found, Photo, as_text, find_photos, printable, reason
+from eval.score.table import note, show_faults, show_table
+from eval.score.threshold import Threshold, choose
+
+MODEL = "Qwen/Qwen3-VL-8B-Instruct"
+MAX_PIXELS = 512 * 512  # as the recipes train with
+
+
+@dataclass
+class ScoreArguments:
+    paths: list[str] = option("photos, and folders of photos", factory=list, positional=True, metavar="PATH")
+    out: str | None = option("NAME.jsonl or NAME.html to write; null: a table only", None)
+    model: str = option("checkpoint: a folder or a Hub name; or the endpoint's name", MODEL)
+    adapter: str | None = option("folder of a LoRA adapter to put on the model", None)
+    model_revision: str | None = option("commit, tag or branch of a Hub model", None)
+    base_url: str | None = option("ask this OpenAI-compatible endpoint instead, such as http://127.0.0.1:8000/v1", None)
+    api_key_env: str | None = option("environment variable that holds its key", None)
+    allow_remote: bool = option("photos may go to an endpoint on another machine", False)
+    prompt: str | None = option(
+        "what to ask; null: as the adapter was trained, else taxonomy", None, choices=list(PROMPTS)
+    )
+    target: str | None = option(
+        "what to answer; null: as the adapter was trained, else attributes", None, choices=list(TARGETS)
+    )
+    flag_above: float | None = option("mark photos with this score or more", None)
+    until_level: int | None = option("advise what to hide until this level is reached; null: until it is milder", None)
+    until_score: float | None = option("advise until the score is below this", None)
+    threshold_from: str | None = option("predictions.jsonl on the hold-out: choose flag_above from it", None)
+    threshold_labels: str | None = option("labels.jsonl with the hold-out's truth", None)
+    recall: float = option("share of the hold-out's level-1 photos to be flagged", 0.9)
+    thumbnails: bool = option("small pictures in the HTML page", False)
+    batch_size: int = option("photos a forward pass; larger is faster and needs memory", 8)
+    concurrency: int = option("questions in flight at an endpoint", 16)
+    max_new_tokens: int = option("longest answer; a longer one is cut off and unparsed", 256)
+    max_pixels: int | None = option(
+        f"shrink photos to so many pixels; null: as the adapter was trained, else {MAX_PIXELS}", None
+    )
+    dtype: str = option("precision of the weights", "auto", choices=list(DTYPES))
+    taxonomy: str | None = option("YAML that extends the published taxonomy", None)
+
+    def __post_init__(self) -> None:
+        if not self.paths and self.threshold_from is None:
+            raise ValueError("name photos, or folders of photos (see --help)")
+        if self.out is not None and Path(self.out).suffix not in (".jsonl", ".html"):
+            raise ValueError(f"out: {self.out!r} is neither NAME.jsonl nor NAME.html")
+        if (self.out or "").endswith(".answers.jsonl"):
+            raise ValueError(f"out: {self.out!r} is what kept answers are called; choose another name")
+        if self.thumbnails and not (self.out or "").endswith(".html"):
+            raise ValueError("thumbnails need --out NAME.html")
+        if (self.threshold_from is None) != (self.threshold_labels is None):
+            raise ValueError("threshold_from and threshold_labels need each other")
+        if self.threshold_from and self.flag_above is not None:
+            raise ValueError("flag_above is given, and threshold_from would choose another")
+        for name in ("flag_above", "until_score", "recall"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value <= 1:
+                raise ValueError(f"{name} must be more than 0 and at most 1, not {value}")
+        if self.until_level not in (None, 2, 3, 4):
+            raise ValueError(f"until_level must be 2, 3 or 4, not {self.until_level}")
+        if self.target == "attributes" and self.prompt not in (None, "taxonomy"):
+            raise ValueError("target attributes needs prompt taxonomy, which tells the model the keys")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Command line of ``cprt score``."""
+    (args,) = parse(ScoreArguments, argv, prog="cprt score", description=(__doc__ or "").partition("\n")[0])
+    taxonomy = Taxonomy.load(args.taxonomy)
+    threshold = choose_threshold(args, taxonomy)
+    if threshold is not None:
+        print(threshold)
+        args.flag_above = threshold.score
+        if not args.paths:
+            return
+    prompt, spec = settle(args, taxonomy)
+    model = Model(spec, args.allow_remote)
+    found = find_photos(args.paths)
+    if not found.photos:
+        raise InputError(f"no photos in {', '.join(map(printable, args.paths))}")
+
+    with tempfile.TemporaryDirectory() as scratch:  # without --out nothing is kept
+        out = Path(args.out or Path(scratch) / "score.jsonl")
+        rows, stopped = ask(model, prompt, found.photos, out.with_suffix(".answers.jsonl"), args, taxonomy)
+    if args.out is not None:
+        save(args, found, rows, taxonomy, prompt, spec, threshold)
+    show_table(rows, taxonomy, flagging=args.flag_above is not None, full=args.out is None)
+    show_faults(rows, found)
+    _finish(args, rows, stopped)
+
+
+def settle(args: ScoreArguments, taxonomy: Taxonomy) -> tuple[Prompt, ModelSpec]:
+    """What is asked, and of which model: as the adapter was trained, unless the options say otherwise."""
+    trained = None if args.adapter is None else trained_prompt(args.adapter, taxonomy)
+    # A target that is asked for decides the prompt too: the adapter's may not name the attributes.
+    follow = trained if trained is not None and args.target in (None, trained.target) else None
+    name = args.prompt or (follow.name if follow else "taxonomy")
+    target = args.target or (follow.target if follow and name == follow.name else None)
+    target = target or ("attributes" if name == "taxonomy" else "score")
+    prompt = build(name, target, taxonomy)
+    if trained is not None and prompt.digest != trained.digest:
+        note(asked_otherwise(str(args.adapter), trained))
+    if target == "score":
+        why = f", as {args.adapter} was trained" if trained is not None and args.target is None else ""
+        note(f"--target score{why}: scores alone, without attributes and advice")
+    row = {
+        "name": "score",
+        "model": args.model,
+        "adapter": args.adapter,
+        "revision": args.model_revision,
+        "base_url": args.base_url,
+        "api_key_env": args.api_key_env,
+        "max_new_tokens": args.max_new_tokens,
+        "batch_size": args.batch_size,
+        "concurrency": args.concurrency,
+        "dtype": args.dtype,
+        "max_pixels": args.max_pixels or (None if args.adapter else MAX_PIXELS),
+    }
+    return prompt, ModelSpec.read(row, "options")
+
+
+def choose_threshold(args: ScoreArguments, taxonomy: Taxonomy) -> Threshold | None:
+    if args.threshold_from is None or args.threshold_labels is None:
+        return None
+    labels = read_labels(args.threshold_labels, taxonomy)
+    return choose(labels, read_predictions(args.threshold_from), args.recall, args.threshold_from)
+
+
+def ask(
+    model: Model, prompt: Prompt, photos: Sequence[Photo], kept: Path, args: ScoreArguments, taxonomy: Taxonomy
+) -> tuple[list[dict[str, Any]], Stopped | None]:
+    """A row for every photo, and what stopped the run, if anything did. Photos with the same bytes are asked once."""
+    messages, spec = prompt.messages(), model.spec
+    keys: dict[Photo, str | None] = {}
+    problems: dict[Photo, str] = {}
+    questions: dict[str, Question] = {}
+    for photo in tqdm(photos, desc="reading photos", unit="photo", leave=False):
+        question = Question(messages, (photo.file,))
+        try:
+            keys[photo] = None if photo.problem else spec.key(question)
+        except OSError as error:
+            keys[photo], problems[photo] = None, f"cannot be read ({error.strerror})"
+        if (key := keys[photo]) is not None:
+            questions.setdefault(key, question)
+    stopped = None
+    with AnswerStore(kept) as store:
+        todo = {key: question for key, question in questions.items() if key not in store}
+        if todo and model.is_remote:
+            note(f"the endpoint is on another machine: {len(todo)} images leave this one")
+        try:
+            if todo:
+                model.ask(todo, store, "scoring")
+        except Stopped as why:  # what there is is written all the same
+            stopped = why
+        rows = []
+        for photo, key in keys.items():
+            reply = {"error": photo.problem or problems[photo]} if key is None else store.get(key)
+            if key is not None and reply is not None and "error" in reply:  # it names the first photo of these bytes
+                reply = {"error": reason(reply["error"], questions[key].images[0])}
+            rows.append(score_row(photo, reply, args, taxonomy))
+    return rows, stopped
+
+
+def score_row(
+    photo: Photo, reply: Mapping[str, Any] | None, args: ScoreArguments, taxonomy: Taxonomy
+) -> dict[str, Any]:
+    """One row of the output (see above) from a kept reply."""
+    outcome = read(reply, args.max_new_tokens, taxonomy)
+    answer = outcome.answer
+    attributes, advice = None, None
+    if answer.attributes is not None:
+        level_of_key = {attribute.key: attribute.level for attribute in taxonomy.attributes}
+        attributes = [
+            {
+                "key": key,
+                "name": key.replace("_", " "),
+                "level": level_of_key[key],
+                "regulations": regulations_of(key, taxonomy),
+                "score_without": left.score,
+                "level_without": left.level,
+            }
+            for key, left in without_each(answer.attributes, taxonomy).items()
+        ]
+        composed = compose(answer.attributes, taxonomy)
+        steps = hide_in_order(answer.attributes, args.until_level, args.until_score, taxonomy)
+        advice = {
+            "composed_score": composed.score,
+            "composed_level": composed.level,
+            "hide_first": attributes[0]["key"] if attributes else None,
+            "order": [{"hide": step.key, "score": step.score, "level": step.level} for step in steps],
+        }
+    flagged = None if answer.score is None or args.flag_above is None else answer.score >= args.flag_above
+    return {
+        "root": as_text(photo.root),
+        "path": as_text(photo.path),
+        "status": outcome.status,
+        "score": answer.score,
+        "level": answer.level,
+        "attributes": attributes,
+        "advice": advice,
+        "flagged": flagged,
+        "text": None if outcome.text is None else as_text(outcome.text),
+        "error": None if outcome.error is None else as_text(outcome.error),
+    }
+
+
+def save(
+    args: ScoreArguments,
+    found: Found,
+    rows: Sequence[dict[str, Any]],
+    taxonomy: Taxonomy,
+    prompt: Prompt,
+    spec: ModelSpec,
+    threshold: Threshold | None,
+) -> None:
+    """The output and the record of what made it."""
+    assert args.out is not None
+    if args.out.endswith(".html"):
+        write_text(args.out, page(rows, [photo.file for photo in found.photos], taxonomy, args.thumbnails))
+    else:
+        write_jsonl(args.out, rows)
+    names = [name for name in ("threshold_from", "threshold_labels") if getattr(args, name)]
+    inputs = {name: getattr(args, name) for name in names}
+    config = {**vars(args), "paths": [as_text(path) for path in args.paths]}
+    if args.base_url:
+        config["base_url"] = "endpoint"
+    write_run(
+        args.out,
+        config,
+        inputs,
+        model=spec.record(),
+        prompt=prompt.identity(),
+        taxonomy=taxonomy.digest,
+        counts=Counter(row["status"] for row in rows),
+        threshold=threshold and dataclasses.asdict(threshold),
+    )
+
+
+def _finish(args: ScoreArguments, rows: Sequence[dict[str, Any]], stopped: Stopped | None) -> None:
+    counts = Counter(row["status"] for row in rows)
+    shown = ", ".join(f"{counts[status]} {status}" for status in PREDICTION_STATUSES if counts[status])
+    flagged = sum(row["flagged"] is True for row in rows)
+    flags = "" if args.flag_above is None else f"; {flagged} flagged (score {args.flag_above} or more)"
+    print(f"{args.out or 'scored'}: {len(rows)} photos ({shown}){flags}")
+    if stopped is not None:
+        raise stopped
+    if not counts["ok"]:
+        _nothing_scored(rows)
+
+
+def _nothing_scored(rows: Sequence[dict[str, Any]]) -> NoReturn:
+    first = rows[0]
+    why = first["error"] or f"{first['status']}: {printable((first['text'] or '')[:80])}"
+    raise InputError(f"no photo got a score (the first: {printable(first['path'])}: {printable(why)})")
+
+
+if __name__ == "__main__":
+    run(main, "cprt score")

@@ -1,0 +1,113 @@
+"""The rows of ``cprt score`` on a terminal: the table on stdout, what could not be scored on stderr."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+from cprt.regulations import notes_of, regulations_of
+from cprt.scoring import format_score
+from cprt.taxonomy import Taxonomy
+from eval.score.photos import Found, printable
+
+MOST_ROWS = 20  # beside a file that holds them all
+MOST_FAULTS = 20
+
+
+def note(text: str) -> None:
+    """One line on stderr."""
+    print(f"note: {text}", file=sys.stderr)
+
+
+def by_score(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows with a score, the most severe first."""
+    return sorted((row for row in rows if row["score"] is not None), key=lambda row: -row["score"])
+
+
+def name_of(row: dict[str, Any], rows_have_one_root: bool) -> str:
+    """What to call a photo: its path, behind the folder it was found in where there are several."""
+    return printable(row["path"] if rows_have_one_root else f"{row['root'].rstrip('/')}/{row['path']}")
+
+
+def has_one_root(rows: Sequence[dict[str, Any]]) -> bool:
+    return len({row["root"] for row in rows}) == 1
+
+
+def show_table(rows: Sequence[dict[str, Any]], taxonomy: Taxonomy, flagging: bool, full: bool) -> None:
+    """Score, level and name of every photo, most severe first, and under it what the score would be without each
+    attribute and what to hide; then what the laws of Table 4 say about the attributes met.
+    """
+    scored = by_score(rows)
+    shown = scored if full else scored[:MOST_ROWS]
+    if not shown:
+        return
+    one_root = has_one_root(rows)
+    print("score  level  " + ("flag  " if flagging else "") + "photo")
+    for row in shown:
+        flag = ("*     " if row["flagged"] else "      ") if flagging else ""
+        print(f"{format_score(row['score'], taxonomy)}  {row['level']}      {flag}{name_of(row, one_root)}")
+        for line in _details(row, taxonomy):
+            print(textwrap.fill(line, 110, initial_indent=" " * 14, subsequent_indent=" " * 16))
+    if len(shown) < len(scored):
+        print(f"... and {len(scored) - len(shown)} less severe")
+    _show_laws(shown, taxonomy)
+
+
+def _details(row: dict[str, Any], taxonomy: Taxonomy) -> list[str]:
+    advice = row["advice"]
+    if advice is None:
+        return (
+            ["attributes: its list cannot be read (a doubled or unknown name)"]
+            if "attributes" in (row["text"] or "")
+            else []
+        )
+    if not row["attributes"]:
+        return ["no attribute named"]
+    parts = [f"{one['key']} {format_score(one['score_without'], taxonomy)}" for one in row["attributes"]]
+    lines = [f"without: {', '.join(parts)}"]
+    composed = format_score(advice["composed_score"], taxonomy)
+    if composed != format_score(row["score"], taxonomy):
+        lines.append(f"these attributes together make {composed}, level {advice['composed_level']}")
+    if advice["order"]:
+        end = advice["order"][-1]
+        keys = ", then ".join(step["hide"] for step in advice["order"])
+        lines.append(f"hide {keys}: {format_score(end['score'], taxonomy)}, level {end['level']}")
+    return lines
+
+
+def _show_laws(rows: Sequence[dict[str, Any]], taxonomy: Taxonomy) -> None:
+    met = {one["key"] for row in rows for one in row["attributes"] or []}
+    if not met:
+        return
+    print("\nWhat four privacy laws say (paper, Table 4: a summary, not legal advice):")
+    for key in (key for key in taxonomy.keys if key in met):
+        texts = regulations_of(key, taxonomy)
+        print(f"  {key}" + ("" if texts else ": no row in Table 4"))
+        lines = [f"{framework}: {text}" for framework, text in (texts or {}).items()] + [*notes_of(key, taxonomy)]
+        for line in lines:
+            print(textwrap.fill(line, 110, initial_indent=" " * 4, subsequent_indent=" " * 6))
+    print()
+
+
+def show_faults(rows: Sequence[dict[str, Any]], found: Found) -> None:
+    """What has no score and why, and what was passed over, on stderr."""
+    faults = [row for row in rows if row["score"] is None]
+    one_root = has_one_root(rows)
+    for row in faults[:MOST_FAULTS]:
+        why = row["error"] or (row["text"] or "")[:80]
+        print(f"no score: {name_of(row, one_root)}: {row['status']}: {printable(why)}", file=sys.stderr)
+    if len(faults) > MOST_FAULTS:
+        print(f"no score: ... and {len(faults) - MOST_FAULTS} more", file=sys.stderr)
+    passed = []
+    if found.other_files:
+        passed.append(_count(found.other_files, "file") + " not named like a photo")
+    if found.linked_folders:
+        passed.append(_count(found.linked_folders, "folder") + " behind a link")
+    if passed:
+        note(f"passed over {' and '.join(passed)}")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" + ("s" if number != 1 else "")

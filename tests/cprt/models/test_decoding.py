@@ -1,0 +1,236 @@
+"""The distribution over scores: the tree in one pass against a pass for each of the 1,001 strings, and its figures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from cprt.models.decoding import SCORES, ScoreTree, from_top_logprobs, stated_lead_in, summarise
+from cprt.models.local import LocalModel
+from cprt.prompts import arrange
+
+LEAD_IN = '{"score": '
+SIZES = [(96, 96), (64, 128), (128, 64)]  # rows of different length, so that some are padded
+
+
+def photos() -> list[Image.Image]:
+    return [
+        Image.effect_mandelbrot(size, (-3, -2.5, 2 - n / 2, 2.5), 100).convert("RGB") for n, size in enumerate(SIZES)
+    ]
+
+
+def by_brute_force(
+    model: LocalModel, messages: Any, photo: Image.Image, lead_in: str, scores: Sequence[str] = SCORES
+) -> np.ndarray:
+    """Probabilities of the scores: each behind prompt and lead-in, one sequence each, nothing shared or kept."""
+    import torch
+
+    processor, found = model.processor, []
+    prompt = processor.apply_chat_template(arrange(messages, model.model_type), add_generation_prompt=True)
+    for start in range(0, len(scores), 91):
+        texts = [prompt + lead_in + score for score in scores[start : start + 91]]
+        inputs = processor(
+            text=texts, images=[[photo]] * len(texts), padding=True, add_special_tokens=False, return_tensors="pt"
+        )
+        with torch.inference_mode():
+            logits = model.model(**inputs, logits_to_keep=12).logits.log_softmax(-1)
+        ids = inputs["input_ids"][:, -11:]  # of a token a character: the five of a score and some of the lead-in
+        steps = logits[:, :-1].gather(-1, ids[:, :, None])[:, :, 0]
+        found.append(steps[:, -5:].sum(dim=1).exp())
+    return torch.cat(found).numpy()
+
+
+def test_one_pass_over_the_tree_equals_one_for_each_of_the_1001_scores(demo_base: Path):
+    """Shared prefix or not, padded or not: a short question, so that the loop over 1,001 sequences ends."""
+    content = [{"type": "text", "text": "Look."}, {"type": "image"}, {"type": "text", "text": "Score?"}]
+    messages = [{"role": "user", "content": content}]
+    rows = [(messages, [photo]) for photo in photos()]
+    found = {}
+    for share in (True, False):
+        model = LocalModel(str(demo_base), dtype="float32", share_prefix=share)
+        answers = model.generate(rows, 8, LEAD_IN)
+        (alone,) = model.generate(rows[1:2], 8, LEAD_IN)
+        assert alone.text == answers[1].text
+        assert alone.distribution == pytest.approx(answers[1].distribution, rel=1e-3, abs=1e-8)
+        assert [answer.text for answer in answers] == [answer.text for answer in model.generate(rows, 8)]
+        found[share] = [np.array([answer.distribution.get(score, 0.0) for score in SCORES]) for answer in answers]
+    expected = by_brute_force(model, messages, photos()[1], LEAD_IN)  # one that was padded
+    assert expected.sum() > 1e-4 and len(np.unique(expected)) > 500
+    for share in (True, False):
+        assert np.abs(found[share][1] - expected).max() < 1e-6
+        likely = expected > 1e-7
+        assert found[share][1][likely] == pytest.approx(expected[likely], rel=2e-3)
+
+
+def test_a_model_of_another_family_gives_the_same_distribution_as_brute_force(
+    tiny_mllama: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("cprt.models.decoding.LEAST", 0.0)  # nothing is probable to a random model
+    content = [{"type": "text", "text": "Look."}, {"type": "image"}, {"type": "text", "text": "Score?"}]
+    messages = [{"role": "user", "content": content}]
+    longer = [{"role": "user", "content": [*content, {"type": "text", "text": "Say it in one number."}]}]
+    model = LocalModel(str(tiny_mllama), dtype="float32")
+    answers = model.generate([(messages, photos()[:1]), (longer, photos()[1:2])], 4, LEAD_IN)
+    some = SCORES[3::101]
+    expected = by_brute_force(model, messages, photos()[0], LEAD_IN, some)
+    assert [answers[0].distribution[score] for score in some] == pytest.approx(expected, rel=1e-3)
+    assert answers[1].distribution != answers[0].distribution
+
+
+# --- Trees of other tokenizers -------------------------------------------------------------------------------------
+
+
+def pieces(width: int, merges_space: bool):
+    """A tokenizer that takes ``width`` digits at once and may draw the space before a number into its token."""
+    import re
+
+    pattern = (r" ?" if merges_space else "") + rf"[0-9]{{1,{width}}}|[\s\S]"
+    numbers: dict[str, int] = {}
+    return lambda text: [numbers.setdefault(piece, len(numbers)) for piece in re.findall(pattern, text)]
+
+
+@pytest.mark.parametrize("merges_space", [False, True])
+@pytest.mark.parametrize("width", [1, 2, 3])
+def test_whatever_a_tokenizer_makes_of_the_scores_their_probabilities_are_those_of_the_whole_strings(
+    width: int, merges_space: bool
+):
+    encode = pieces(width, merges_space)
+    tree = ScoreTree.build(encode, LEAD_IN)
+    lead = tree.lead(encode, '{"attributes": ["age"], "level": 3, "score": ')
+    assert [*lead, *tree.paths[712]] == encode('{"attributes": ["age"], "level": 3, "score": 0.712')
+    vocabulary = max(token for path in tree.paths for token in path) + 5
+    logits = np.random.default_rng(width).normal(0, 2, (len(tree.tokens) + 1, vocabulary))
+    log_probabilities = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    number = {(): 0}
+    for token, ancestors in zip(tree.tokens, tree.ancestors, strict=True):
+        assert tree.tokens[ancestors[-1]] == token and len(ancestors) == tree.depths[ancestors[-1]]
+        number[tuple(tree.tokens[ancestor] for ancestor in ancestors)] = ancestors[-1] + 1
+    expected = [
+        math.exp(sum(log_probabilities[number[path[:length]], path[length]] for length in range(len(path))))
+        for path in (
+            tuple(encode(LEAD_IN + score)[len(encode(LEAD_IN + "0.000")) - len(tree.paths[0]) :]) for score in SCORES
+        )
+    ]
+    found = tree.probabilities(log_probabilities)
+    assert found == pytest.approx(expected) and 0 < found.sum() < 1
+    assert {1: 116, 2: 105, 3: 4}[width] == len(tree.tokens)
+
+
+# --- From an endpoint ----------------------------------------------------------------------------------------------
+
+
+def entries(*steps: dict[str, float]) -> list[dict[str, Any]]:
+    """Log-probabilities as an endpoint gives them; the first of each step is what it wrote."""
+    found = []
+    for step in steps:
+        options = [{"token": token, "logprob": math.log(probability)} for token, probability in step.items()]
+        found.append({**options[0], "top_logprobs": options})
+    return found
+
+
+START = [{'{"': 1.0}, {"score": 1.0}, {'":': 0.9, "'": 0.1}, {" ": 1.0}]
+
+
+def test_alternatives_along_the_answer_become_a_distribution_and_what_is_not_listed_is_missing():
+    found = from_top_logprobs(
+        entries(
+            *START,
+            {"0": 0.9, "1": 0.05, "none": 0.05},
+            {".": 1.0},
+            {"7": 0.6, "2": 0.3},
+            {"1": 0.5, "0": 0.5},
+            {"2": 0.8, "9": 0.1, "}": 0.1},
+            {"}": 1.0},
+        )
+    )
+    way = 0.9 * 0.6 * 0.5  # conditional on the text before the number: the 0.9 of its quote does not count
+    assert found is not None
+    assert found["0.712"] == pytest.approx(way * 0.8) and found["0.719"] == pytest.approx(way * 0.1)
+    assert found["0.710"] == pytest.approx(way * 0.1)  # "0.71}" is a whole number
+    assert found["1.000"] == pytest.approx(0.05)
+    assert found["0.250"] == pytest.approx(0.9 * 0.3 / 100) and found["0.705"] == pytest.approx(0.9 * 0.6 * 0.5 / 10)
+    assert summarise(found).mass == pytest.approx(0.05 + 0.9 * (0.3 + 0.6))
+
+
+def test_tokens_of_several_characters_and_short_numbers():
+    found = from_top_logprobs(
+        entries(
+            {'{"score":': 1.0},
+            {" 0": 0.8, " 1": 0.2},
+            {".": 1.0},
+            {"72": 0.5, "719": 0.25, "7": 0.25},
+            {"}": 0.9, "5": 0.1},
+        )
+    )
+    assert found is not None
+    assert found["0.720"] == pytest.approx(0.8 * (0.5 * 0.9 + 0.25 / 100))
+    assert found["0.725"] == pytest.approx(0.8 * (0.5 * 0.1 + 0.25 / 100))
+    assert found["0.719"] == pytest.approx(0.8 * (0.25 + 0.25 / 100)) and found["1.000"] == pytest.approx(0.2)
+    assert summarise(found).mass == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [],
+        entries({"I cannot": 1.0}),
+        [{"token": "a"}],
+        [{"token": '{"score": 0.5}', "logprob": "x"}],
+        entries({"Score: ": 1.0}, {"0": 1.0}),
+    ],
+)
+def test_without_a_stated_score_there_is_no_distribution(given: list[dict[str, Any]]):
+    assert from_top_logprobs(given) is None
+
+
+def test_numbers_that_are_no_scores_have_no_mass():
+    found = from_top_logprobs(entries({'{"score": ': 1.0}, {"1": 0.5, "0": 0.5}, {"5": 0.7, "}": 0.2, ".5": 0.1}))
+    assert found == pytest.approx({"1.000": 0.5 * 0.2} | {f"0.{n:03}": 0.5 / 1000 for n in range(1000)})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"attributes": ["age"], "level": 3, "score": 0.4}', '{"attributes": ["age"], "level": 3, "score": '),
+        ('{"score":0.4}', '{"score":'),
+        ('{"score": 0.1} no, {"score": .2}', '{"score": 0.1} no, {"score": '),
+        ('{"score": null}', None),
+        ("0.4", None),
+    ],
+)
+def test_the_lead_in_is_the_answers_own_text_up_to_its_score(text: str, expected: str | None):
+    assert stated_lead_in(text) == expected
+
+
+# --- Figures of a distribution -------------------------------------------------------------------------------------
+
+
+def test_mean_median_and_mass_by_hand():
+    found = summarise({"0.100": 0.2, "0.900": 0.1, "0.300": 0.1})
+    assert found.mean == pytest.approx((0.02 + 0.09 + 0.03) / 0.4) and found.median == 0.1
+    assert found.mass == pytest.approx(0.4)
+    assert summarise({"0.100": 0.2, "0.900": 0.3}).median == 0.9
+    assert summarise({}) == summarise({"0.100": 0.0})
+    assert (summarise({}).mean, summarise({}).median, summarise({}).mass) == (None, None, 0.0)
+
+
+@given(st.dictionaries(st.sampled_from(SCORES), st.floats(1e-6, 1), min_size=1))
+def test_the_median_has_the_least_expected_error_of_all_scores(weights: dict[str, float]):
+    total = sum(weights.values())
+    distribution = {score: weight / total for score, weight in weights.items()}
+    found = summarise(distribution)
+
+    def error(guess: float) -> float:
+        return sum(weight * abs(float(score) - guess) for score, weight in distribution.items())
+
+    assert found.median is not None and error(found.median) <= min(map(error, map(float, distribution))) + 1e-9
+    values = [float(score) for score in distribution]
+    assert found.mean == pytest.approx(np.average(values, weights=list(distribution.values())))

@@ -1,0 +1,581 @@
+"""The client of an endpoint, against a server on this machine that misbehaves in every way we know."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import json
+import logging
+import time
+from dataclasses import replace
+from email.utils import formatdate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from loopback import FAULTS, Misbehaving, first_try_fails, identity
+from PIL import Image, PngImagePlugin
+
+from cprt.errors import InputError
+from cprt.images import load_image
+from cprt.models.ask import Model
+from cprt.models.endpoint import Endpoint, data_url, is_loopback
+from cprt.models.rate_limiter import FAILED_IN_A_ROW, RATE_LIMIT_RETRIES, Pace, Stopped, delay, is_retried, retry_after
+from cprt.models.response_cache import AnswerStore
+from cprt.models.spec import ModelSpec, Question, Reply
+
+SECRET = "sk-test-5Q9vXkW2mZ8"
+
+
+def spec(url: str, **more: Any) -> ModelSpec:
+    return ModelSpec.read({"name": "judge", "model": "some/model", "base_url": url, **more}, "spec")
+
+
+def ask_text(text: str) -> Question:
+    return Question([{"role": "user", "content": [{"type": "text", "text": text}]}])
+
+
+def ask(server: Misbehaving, questions: list[Question], **more: Any) -> list[Reply]:
+    """The replies in the order of the questions, with delays a hundredth of the usual."""
+    replies: dict[str, Reply] = {}
+
+    async def main() -> None:
+        async with Endpoint(spec(server.url, **more), first_delay=0.005) as endpoint:
+            await endpoint.ask_all([(str(n), question) for n, question in enumerate(questions)], replies.__setitem__)
+
+    asyncio.run(main())
+    return [replies[str(number)] for number in range(len(questions))]
+
+
+def echo(body: dict[str, Any]) -> tuple[str, str]:
+    return body["messages"][0]["content"][-1]["text"].upper(), "stop"
+
+
+@pytest.fixture
+def photo(tmp_path: Path) -> Path:
+    """A JPEG on its side with a position, a comment, a profile and a camera's name in it."""
+    pixels = np.random.default_rng(0).integers(0, 255, (12, 20, 3)).astype(np.uint8).repeat(8, 0).repeat(8, 1)
+    image = Image.fromarray(pixels)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned clockwise
+    exif[0x0110] = "SecretCamera"
+    exif.get_ifd(0x8825)[2] = (48.0, 51.0, 30.0)
+    file = tmp_path / "photo.jpg"
+    image.save(file, quality=95, exif=exif, comment=b"SecretComment", icc_profile=b"SecretProfile" * 20, dpi=(91, 91))
+    return file
+
+
+# --- Answers -----------------------------------------------------------------------------------------------------
+
+
+def test_replies_carry_text_finish_and_usage_and_concurrency_is_bounded():
+    with Misbehaving(echo, delay=0.05) as server:
+        replies = ask(server, [ask_text(f"question {n}") for n in range(30)], concurrency=7)
+    usage = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}
+    assert replies == [Reply(f"QUESTION {n}", True, False, "stop", usage) for n in range(30)]
+    assert server.most_in_flight == 7 and len(server.bodies) == 30
+
+
+def test_the_request_is_what_was_asked(photo: Path):
+    messages = [
+        {"role": "system", "content": [{"type": "text", "text": "be brief"}]},
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": "a"},
+                {"type": "image"},
+                {"type": "image"},
+                {"type": "text", "text": "b"},
+            ],
+        },
+    ]
+    plain = photo.with_name("plain.png")
+    Image.new("RGB", (5, 4), "red").save(plain)
+    with Misbehaving(lambda body: ("fine", "stop")) as server:
+        ask(
+            server,
+            [Question(messages, (photo, plain))],
+            image_format="png",
+            max_new_tokens=9,
+            top_logprobs=3,
+            extra={"reasoning_effort": "low"},
+        )
+    (body,) = server.bodies
+    content = body["messages"][1]["content"]
+    assert body["messages"][0] == messages[0] and [part["type"] for part in content] == ["text", "image_url"] * 1 + [
+        "image_url",
+        "text",
+    ]
+    sizes = [
+        Image.open(io.BytesIO(base64.b64decode(part["image_url"]["url"].split(",")[1]))).size
+        for part in content
+        if part["type"] == "image_url"
+    ]
+    assert sizes == [(96, 160), (5, 4)]
+    assert {name: body[name] for name in body if name != "messages"} == {
+        "model": "some/model",
+        "max_tokens": 9,
+        "temperature": 0.0,
+        "logprobs": True,
+        "top_logprobs": 3,
+        "reasoning_effort": "low",
+    }
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        ({"message": {"content": "0.7"}, "finish_reason": "length"}, Reply("0.7", complete=False, finish="length")),
+        ({"message": {"content": ""}, "finish_reason": "length"}, Reply("", complete=False, finish="length")),
+        (
+            {"message": {"content": None}, "finish_reason": "content_filter"},
+            Reply("", refused=True, finish="content_filter"),
+        ),
+        (
+            {"message": {"content": None, "refusal": "No."}, "finish_reason": "stop"},
+            Reply("No.", refused=True, finish="stop"),
+        ),
+        (
+            {"message": {"content": "a"}, "logprobs": {"content": [{"token": "a", "logprob": -0.1}]}},
+            Reply("a", logprobs=[{"token": "a", "logprob": -0.1}]),
+        ),
+    ],
+)
+def test_endings_are_told_apart(choice: dict[str, Any], expected: Reply):
+    with Misbehaving(lambda body: (200, {"choices": [choice]})) as server:
+        (reply,) = ask(server, [ask_text("?")])
+    assert reply == expected and Reply.read(json.loads(json.dumps(reply.row()))) == reply
+
+
+def test_a_content_filter_that_answers_400_is_a_refusal():
+    error = {"error": {"message": "filtered", "code": "content_filter", "param": "prompt"}}
+    with Misbehaving(lambda body: (400, error)) as server:
+        assert ask(server, [ask_text("?")]) == [Reply("", refused=True, finish="content_filter")]
+
+
+def test_options_that_the_endpoint_refuses_are_left_out_and_recorded():
+    """OpenAI's reasoning models, in their own words."""
+
+    def strict(body: dict[str, Any]) -> Any:
+        for name, advice in (
+            ("max_tokens", "Use 'max_completion_tokens' instead."),
+            ("temperature", ""),
+            ("logprobs", ""),
+        ):
+            if name in body:
+                message = f"Unsupported parameter: '{name}' is not supported with this model. {advice}"
+                return 400, {"error": {"message": message, "param": name, "code": "unsupported_parameter"}}
+        return "fine", "stop"
+
+    with Misbehaving(strict) as server:
+        replies = ask(server, [ask_text(str(n)) for n in range(3)], top_logprobs=5, concurrency=1, max_new_tokens=7)
+    assert [(reply.text, reply.dropped) for reply in replies] == [("fine", ("logprobs", "temperature"))] * 3
+    assert len(server.bodies) == 3 + 3 and server.bodies[-1].keys() == {"model", "messages", "max_completion_tokens"}
+    assert server.bodies[-1]["max_completion_tokens"] == 7
+
+
+# --- Faults ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_fault_is_asked_again_and_then_answered(fault: str):
+    with Misbehaving(echo, lambda who, earlier: fault if earlier == 0 else None, stall=30) as server:
+        (reply,) = ask(server, [ask_text("a")], timeout=2 if fault == "stall" else 60)
+    assert reply.text == "A" and reply.error is None and len(server.bodies) == 2
+    waited = server.times[1] - server.times[0]
+    assert waited >= {"429": 0.2, "stall": 2.0}.get(fault, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("500", "HTTP 500: failed at [...]"),
+        ("reset", "the connection failed"),
+        ("stall", "no answer within 0.5 s"),
+        ("empty", "an empty response"),
+        ("cut", "a response that is not JSON, or cut off"),
+        ("html", "a response that is not JSON, or cut off"),
+        ("blank", "an empty answer"),
+        ("no-choices", "a response without an answer in it"),
+    ],
+)
+def test_retries_are_bounded_and_the_error_says_why_without_secrets(fault: str, reason: str, photo: Path):
+    question = Question([{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "a"}]}], (photo,))
+    with Misbehaving(echo, lambda who, earlier: fault, stall=30) as server:
+        (reply,) = ask(server, [question], retries=2, timeout=0.5 if fault == "stall" else 60)
+    assert reply.text is None and str(reply.error).startswith(reason) and "(asked 3 times)" in str(reply.error)
+    assert len(server.bodies) == 3 and str(server.port) not in str(reply.error) and "base64" not in str(reply.error)
+    assert "\n" not in str(reply.error) and len(str(reply.error)) < 300
+
+
+def test_a_trickle_does_not_hold_a_question_for_ever():
+    """Bytes that keep coming satisfy the read timeout of an HTTP library."""
+
+    async def main() -> Reply:
+        async def trickle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n")
+            for _ in range(100):
+                writer.write(b" ")
+                await asyncio.sleep(0.05)
+
+        server = await asyncio.start_server(trickle, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        async with Endpoint(spec(url, timeout=0.3, retries=0)) as endpoint:
+            return await endpoint.ask(ask_text("a"))
+
+    assert asyncio.run(main()).error == "no answer within 0.3 s"
+
+
+@pytest.mark.parametrize("status", [400, 404, 413])
+def test_what_asking_again_cannot_mend_is_asked_once(status: int):
+    with Misbehaving(lambda body: (status, {"error": {"message": "no such thing"}})) as server:
+        assert ask(server, [ask_text("a")]) == [Reply(error=f"HTTP {status}: no such thing")]
+    assert len(server.bodies) == 1
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_refused_key_stops_the_run_with_one_line_and_keeps_what_came(status: int, tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("JUDGE_KEY", SECRET)
+    asked: list[str] = []
+
+    def expire(body: dict[str, Any]) -> Any:
+        asked.append(identity(body))
+        return ("fine", "stop") if len(asked) <= 5 else (status, {"error": {"message": f"Incorrect API key: {SECRET}"}})
+
+    questions = {str(n): ask_text(f"{n}") for n in range(200)}
+    with Misbehaving(expire) as server, AnswerStore(tmp_path / "answers.jsonl") as store:
+        model = Model(spec(server.url, api_key_env="JUDGE_KEY", concurrency=4))
+        with pytest.raises(Stopped) as caught:
+            model.ask(questions, store, "asking")
+        assert str(caught.value) == f"judge: the endpoint refuses the key in JUDGE_KEY (HTTP {status})"
+        assert sum(key in store for key in questions) == 5
+    assert len(server.bodies) <= 5 + 4
+
+
+def test_an_endpoint_that_keeps_failing_stops_the_run():
+    with Misbehaving(echo, lambda who, earlier: "500") as server, pytest.raises(Stopped) as caught:
+        ask(server, [ask_text(str(n)) for n in range(500)], retries=1, concurrency=8)
+    assert str(caught.value).startswith(f"judge: the endpoint keeps failing: {FAILED_IN_A_ROW} questions in a row")
+    assert 2 * FAILED_IN_A_ROW <= len(server.bodies) <= 2 * (FAILED_IN_A_ROW + 8)
+
+
+def test_nobody_listening_is_the_same():
+    with Misbehaving(echo) as gone:
+        pass
+    with pytest.raises(Stopped, match=r"the connection failed \(ConnectError\)"):
+        ask(gone, [ask_text(str(n)) for n in range(50)], retries=0)
+
+
+def test_the_breaker_counts_only_failures_in_a_row():
+    pace = Pace(4)
+    for _ in range(3):
+        for _ in range(FAILED_IN_A_ROW - 1):
+            pace.failed("HTTP 500")
+        pace.answered()
+    for _ in range(FAILED_IN_A_ROW - 1):
+        pace.failed("HTTP 500")
+    with pytest.raises(Stopped, match="HTTP 502"):
+        pace.failed("HTTP 502")
+
+
+def test_a_photo_that_cannot_be_read_is_an_error_of_its_own(tmp_path: Path):
+    broken = tmp_path / "broken.jpg"
+    broken.write_bytes(b"\xff\xd8\xff not a photo")
+    messages = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "a"}]}]
+    with Misbehaving(echo) as server:
+        replies = ask(server, [Question(messages, (broken,))] * (FAILED_IN_A_ROW + 5) + [ask_text("b")])
+    assert "broken.jpg" in str(replies[0].error) and replies[-1].text == "B" and len(server.bodies) == 1
+
+
+# --- Waiting -----------------------------------------------------------------------------------------------------
+
+
+def test_retry_after_is_read_as_seconds_or_date():
+    now = 1_800_000_000.0
+    assert retry_after(None, now) is None and retry_after("soon", now) is None and retry_after("nan", now) is None
+    assert retry_after("7", now) == 7 and retry_after("0.25", now) == 0.25 and retry_after("-3", now) == 0
+    assert retry_after(formatdate(now + 90, usegmt=True), now) == pytest.approx(90)
+    assert retry_after(formatdate(now - 90, usegmt=True), now) == 0
+
+
+def test_delays_double_with_jitter_up_to_a_limit():
+    for failures, full in ((1, 0.5), (2, 1.0), (5, 8.0), (9, 30.0), (10_000, 30.0)):
+        delays = [delay(failures) for _ in range(200)]
+        assert full / 2 <= min(delays) < max(delays) <= full and len(set(delays)) > 100
+
+
+def test_which_statuses_are_asked_again():
+    assert [status for status in range(300, 600) if is_retried(status)] == [408, 409, 429, *range(500, 600)]
+
+
+def test_an_endpoint_that_wants_a_day_is_not_waited_for():
+    with Misbehaving(echo, lambda who, earlier: "429") as server:
+        server_respond = server._respond
+
+        async def tomorrow(body: Any, writer: Any) -> None:
+            content = b'{"error": {"message": "daily quota"}}'
+            writer.write(
+                b"HTTP/1.1 429 X\r\nretry-after: 86400\r\ncontent-length: %d\r\n\r\n%b" % (len(content), content)
+            )
+
+        server._respond = tomorrow  # type: ignore[method-assign]
+        assert ask(server, [ask_text("a")]) == [Reply(error="HTTP 429: daily quota")]
+        server._respond = server_respond  # type: ignore[method-assign]
+
+
+def test_a_rate_limit_closes_the_gate_for_all_and_halves_the_flight():
+    async def main() -> list[float]:
+        pace, limits = Pace(64), []
+        for _ in range(5):
+            pace.rate_limited(0.05)  # many at once: one closing
+        limits.append(pace.limit)
+        start = time.monotonic()
+        await pace.enter()
+        assert time.monotonic() - start >= 0.05
+        pace.leave()
+        for _ in range(8):
+            pace.rate_limited(0.0)
+            pace._open_at = 0.0
+        limits.append(pace.limit)
+        for _ in range(32):
+            pace.answered()
+        limits.append(pace.limit)
+        return limits
+
+    halved, least, grown = asyncio.run(main())
+    assert (halved, least) == (32.0, 1.0) and 7 < grown < 9  # 1 -> n takes about n (n + 1) / 2 answers
+
+
+def test_an_endpoint_that_takes_three_at_once_answers_all_forty():
+    """Sixteen ask it: without fewer in flight the retries of some would run out."""
+
+    def crowded(body: dict[str, Any]) -> Any:
+        if server.in_flight > 3:
+            return 429, {"error": {"message": "too many"}}
+        return echo(body)
+
+    with Misbehaving(crowded, delay=0.02) as server:
+        replies = ask(server, [ask_text(f"q{n}") for n in range(40)])
+    assert [reply.text for reply in replies] == [f"Q{n}" for n in range(40)]
+
+
+def test_rate_limits_without_end_become_an_error():
+    with Misbehaving(lambda body: (429, {"error": {"message": "never"}})) as server:
+        (reply,) = ask(server, [ask_text("a")])
+    assert str(reply.error).startswith("HTTP 429: never") and len(server.bodies) == RATE_LIMIT_RETRIES + 1
+
+
+# --- Privacy -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("image_format", ["jpeg", "png"])
+def test_a_photo_travels_as_pixels_alone(photo: Path, image_format: str):
+    assert b"SecretCamera" in photo.read_bytes() and b"SecretComment" in photo.read_bytes()
+    sent = base64.b64decode(data_url(photo, None, image_format).split(",")[1])
+    assert b"Secret" not in sent and b"Exif" not in sent and b"ICC_PROFILE" not in sent and b"iCCP" not in sent
+    with Image.open(io.BytesIO(sent)) as image:
+        assert image.size == (96, 160) and not image.getexif() and "dpi" not in image.info
+        difference = np.abs(np.asarray(image.convert("RGB"), int) - np.asarray(load_image(photo), int))
+    assert difference.mean() < 3 and (image_format == "jpeg" or difference.max() == 0)
+
+
+def test_a_jpeg_of_nothing_but_pixels_goes_as_it_is(photo: Path, tmp_path: Path):
+    load_image(photo).save(tmp_path / "a.jpg", quality=95)
+    content = (tmp_path / "a.jpg").read_bytes()
+    assert base64.b64decode(data_url(tmp_path / "a.jpg", 96 * 160, "jpeg").split(",")[1]) == content
+    for smaller, image_format in ((96 * 160 - 1, "jpeg"), (None, "png")):
+        sent = base64.b64decode(data_url(tmp_path / "a.jpg", smaller, image_format).split(",")[1])
+        with Image.open(io.BytesIO(sent)) as image:
+            assert image.width * image.height <= (smaller or 96 * 160) and image.format == image_format.upper()
+
+
+def test_text_chunks_of_a_png_stay_here_and_large_photos_are_shrunk(tmp_path: Path):
+    note = PngImagePlugin.PngInfo()
+    note.add_text("Author", "SecretName")
+    Image.new("RGBA", (300, 200), (10, 20, 30, 255)).save(tmp_path / "a.png", pnginfo=note)
+    sent = base64.b64decode(data_url(tmp_path / "a.png", 15_000, "png").split(",")[1])
+    with Image.open(io.BytesIO(sent)) as image:
+        assert image.size == (150, 100) and image.mode == "RGB" and image.getpixel((7, 7)) == (10, 20, 30)
+    assert b"SecretName" not in sent
+
+
+@pytest.mark.parametrize(
+    ("url", "local"),
+    [
+        ("http://127.0.0.1:1/v1", True),
+        ("http://127.9.9.9/v1", True),
+        ("http://[::1]:8/v1", True),
+        ("http://localhost:8/v1", True),
+        ("http://LocalHost./v1", True),
+        ("http://a.localhost/v1", True),
+        ("http://0.0.0.0:8/v1", False),
+        ("http://10.0.0.7:8/v1", False),
+        ("http://127.0.0.1.example.com/v1", False),
+        ("http://localhost.example.com/v1", False),
+        ("https://api.example.com/v1", False),
+    ],
+)
+def test_what_is_on_this_machine(url: str, local: bool):
+    assert is_loopback(url) is local
+    if local:
+        assert not Endpoint(spec(url)).is_remote
+    else:
+        with pytest.raises(InputError, match="images would leave this one; set --allow_remote true") as caught:
+            Endpoint(spec(url))
+        assert "example" not in str(caught.value)
+        assert Endpoint(spec(url), allow_remote=True).is_remote
+
+
+def test_neither_a_proxy_nor_a_redirect_carries_photos_away(monkeypatch):
+    with Misbehaving(echo) as elsewhere, Misbehaving(echo) as server:
+        for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{elsewhere.port}")
+        assert ask(server, [ask_text("a")])[0].text == "A"
+
+        async def redirect(body: Any, writer: Any) -> None:
+            location = elsewhere.url.encode()
+            writer.write(b"HTTP/1.1 307 X\r\nlocation: %b/chat/completions\r\ncontent-length: 0\r\n\r\n" % location)
+
+        server._respond = redirect  # type: ignore[method-assign]
+        assert ask(server, [ask_text("b")]) == [Reply(error="HTTP 307")]
+    assert elsewhere.bodies == []
+
+
+def test_only_the_named_key_is_sent(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    with Misbehaving(echo) as server:
+        ask(server, [ask_text("a")])
+        assert SECRET not in server.headers[0]
+        monkeypatch.setenv("JUDGE_KEY", "sk-other-key-8421")
+        ask(server, [ask_text("b")], api_key_env="JUDGE_KEY")
+        assert (
+            "authorization: bearer sk-other-key-8421" in server.headers[1].lower() and SECRET not in server.headers[1]
+        )
+    monkeypatch.delenv("JUDGE_KEY")
+    with pytest.raises(InputError, match="the environment variable JUDGE_KEY with the key is not set"):
+        Endpoint(spec("http://127.0.0.1:1/v1", api_key_env="JUDGE_KEY"))
+
+
+def test_nothing_secret_is_logged_or_kept(photo: Path, tmp_path: Path, monkeypatch, caplog, capfd):
+    """The server sends the whole request back in its error, key and photo included."""
+    monkeypatch.setenv("JUDGE_KEY", SECRET)
+    monkeypatch.setenv("OPENAI_LOG", "debug")
+    caplog.set_level(logging.DEBUG)
+    messages = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "a"}]}]
+
+    def fails(who: str, earlier: int) -> str | None:
+        return "500" if earlier < 2 else None
+
+    with Misbehaving(echo, fails) as server, AnswerStore(tmp_path / "answers.jsonl") as store:
+        for retries in (0, 1):
+            model = Model(spec(server.url, api_key_env="JUDGE_KEY", retries=retries))
+            model.ask({"k": Question(messages, (photo,))}, store, "asking")
+    captured = capfd.readouterr()
+    written = (tmp_path / "answers.jsonl").read_text()
+    assert '"error": "HTTP 500: failed at [...]' in written and '"text": "A"' in written
+    for text in (written, captured.out, captured.err, caplog.text):
+        for secret in (SECRET, "base64", "/9j/", "127.0.0.1", str(server.port)):
+            assert secret not in text
+
+
+# --- Specifications and keys -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("row", "complaint"),
+    [
+        ({"model": "m"}, "field 'name': is missing"),
+        ({"name": "a"}, "field 'model': is missing"),
+        ({"name": "../a", "model": "m"}, "field 'name': '../a' has other characters"),
+        ({"name": "a", "model": "m", "api_key": SECRET}, "field 'api_key': a key is never read from a file"),
+        (
+            {"name": "a", "model": "m", "base_url": "http://localhost/v1", "api_key_env": SECRET},
+            "is not the name of an",
+        ),
+        ({"name": "a", "model": "m", "base_url": f"http://u:{SECRET}@localhost/v1"}, "field 'base_url': must be http"),
+        (
+            {"name": "a", "model": "m", "base_url": f"http://localhost/v1?key={SECRET}"},
+            "field 'base_url': must be http",
+        ),
+        ({"name": "a", "model": "m", "base_url": "localhost:8000"}, "field 'base_url': must be http"),
+        ({"name": "a", "model": "m", "api_key_env": "KEY"}, "field 'api_key_env': needs a base_url"),
+        ({"name": "a", "model": "m", "top_logprobs": 0}, "field 'top_logprobs': must be at least 1, not 0"),
+        ({"name": "a", "model": "m", "temperature": 0.7}, "a local model decodes greedily"),
+        ({"name": "a", "model": "m", "concurrency": 0}, "field 'concurrency': must be at least 1"),
+        ({"name": "a", "model": "m", "concurrency": 2.5}, "field 'concurrency': 2.5 does not fit"),
+        ({"name": "a", "model": "m", "retries": -1}, "field 'retries': must not be negative"),
+        ({"name": "a", "model": "m", "timeout": 0}, "field 'timeout': must be more than 0"),
+        ({"name": "a", "model": "m", "image_format": "gif"}, "field 'image_format'"),
+        ({"name": "a", "model": "m", "modle": "x"}, "field 'modle': unknown field"),
+        ({"name": "a", "model": "m", "base_url": "http://localhost/v1", "adapter": "x"}, "field 'adapter'"),
+    ],
+)
+def test_bad_specifications_get_one_line_without_the_key(row: dict[str, Any], complaint: str):
+    with pytest.raises(InputError) as caught:
+        ModelSpec.read(row, "annotators[1]")
+    message = str(caught.value)
+    assert (
+        message.startswith("annotators[1]: ") and complaint in message and SECRET not in message and "\n" not in message
+    )
+
+
+def test_a_number_that_yaml_reads_as_text_is_a_number():
+    assert spec("http://localhost/v1", temperature="1e-1", timeout=5).temperature == 0.1
+
+
+def test_every_part_of_a_question_tells_its_answer_apart(photo: Path):
+    url, other = "http://127.0.0.1:8000/v1", photo.with_name("other.jpg")
+    Image.open(photo).save(other, quality=90)
+
+    def messages(text: str) -> list[dict[str, Any]]:
+        return [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": text}]}]
+
+    base, question = spec(url), Question(messages("a"), (photo,))
+    changes: list[dict[str, Any]] = [
+        {"model": "m2"},
+        {"base_url": "http://127.0.0.1:8001/v1"},
+        {"revision": "2"},
+        {"max_new_tokens": 5},
+        {"temperature": 0.5},
+        {"temperature": None},
+        {"top_logprobs": 2},
+        {"max_pixels": 99},
+        {"image_format": "png"},
+        {"extra": {"seed": 1}},
+        {"base_url": None},
+    ]
+    questions = [question, Question(messages("b"), (photo,))]
+    questions += [Question(messages("a"), images) for images in ((other,), (photo, other), (other, photo))]
+    keys = [base.key(question) for question in questions]
+    keys += [replace(base, **change).key(question) for change in changes]
+    assert len(set(keys)) == 5 + len(changes)
+    same = {"name": "other", "concurrency": 3, "timeout": 9.0, "retries": 0, "api_key_env": "KEY", "batch_size": 2}
+    assert replace(base, **same).key(question) == keys[0]
+    renamed = photo.with_name("renamed.jpg")
+    renamed.write_bytes(photo.read_bytes())
+    assert base.key(Question(messages("a"), (renamed,))) == keys[0]
+    # With a stated revision a server may move.
+    assert spec(url, revision="v1").key(question) == spec("http://127.0.0.1:9/v1", revision="v1").key(question)
+
+
+def test_a_served_folder_counts_by_its_content(tmp_path: Path):
+    (tmp_path / "config.json").write_text("{}")
+    before = spec("http://localhost/v1", model=str(tmp_path)).key(ask_text("a"))
+    (tmp_path / "config.json").write_text('{"changed": true}')
+    assert spec("http://localhost/v1", model=str(tmp_path)).key(ask_text("a")) != before
+
+
+def test_the_record_says_not_where_the_endpoint_is():
+    assert "example" not in json.dumps(spec("https://api.example.com/v1", api_key_env="KEY").record())
+
+
+def test_many_questions_through_many_faults_give_every_answer_once(tmp_path: Path):
+    questions = {str(n): ask_text(f"q{n}") for n in range(60)}
+    with Misbehaving(echo, first_try_fails, stall=20) as server, AnswerStore(tmp_path / "answers.jsonl") as store:
+        Model(spec(server.url, timeout=2, retries=12, concurrency=32)).ask(questions, store, "asking")
+        assert {key: store[key]["text"] for key in questions} == {str(n): f"Q{n}" for n in range(60)}
+    assert len((tmp_path / "answers.jsonl").read_text().splitlines()) == 60
+    assert set(server.faulted) == set(FAULTS[:8])

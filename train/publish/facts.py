@@ -1,0 +1,131 @@
+"""What a card is written from beside the adapter itself: what was measured, the paper's rows, data sets, the prompt."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cprt.errors import InputError
+from cprt.prompts import PROMPTS, TARGETS, Prompt, build
+from cprt.provenance import model_digest, run_path
+from cprt.records import is_number, read_json
+from cprt.taxonomy import Taxonomy
+
+# The paper's figures in its order (Table 3), as metrics.json names them.
+FIGURES = {
+    "pearson": "Pearson",
+    "spearman": "Spearman",
+    "mae": "MAE",
+    "bias": "Bias",
+    "level_accuracy": "Level accuracy",
+    "inter_level_accuracy": "Inter-level pairwise accuracy",
+    "intra_level_accuracy": "Intra-level pairwise accuracy",
+}
+DATA = ("vispr", "drawings", "other")
+
+
+@cache
+def facts() -> dict[str, Any]:
+    """``card_facts.yaml``: the paper's rows, data sets, licences."""
+    return yaml.safe_load((Path(__file__).parent / "facts.yaml").read_text(encoding="utf-8"))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """``metrics.json`` as ``cprt eval`` or ``cprt metrics`` writes it, and what is known of how it came about.
+
+    ``is_own`` says whether its run record names this very adapter; None where there is no such record.
+    """
+
+    figures: dict[str, float | None]
+    intervals: dict[str, list[float] | None]
+    n: int
+    statuses: dict[str, int]
+    is_own: bool | None
+    prompt: str | None
+
+    @staticmethod
+    def read(file: Path, adapter: Path) -> Measured:
+        """Raises InputError for a file that is none, and for the metrics of another model."""
+        metrics = read_json(file)
+        if not isinstance(metrics, dict):
+            raise InputError.at(file, "is not a JSON object")
+        figures = {}
+        for name in (*FIGURES, "coverage"):
+            if name not in metrics:
+                raise InputError.at(file, "is missing", field=name)
+            figures[name] = metrics[name]
+            if not (is_number(figures[name]) or (figures[name] is None and name != "coverage")):
+                raise InputError.at(file, "is not a number", field=name)
+        if type(metrics.get("n")) is not int or metrics["n"] < 1:
+            raise InputError.at(file, "is not a number of photos", field="n")
+        intervals = _mapping(file, metrics, "ci")
+        for name, interval in intervals.items():
+            if interval is not None and not (
+                isinstance(interval, list) and len(interval) == 2 and all(map(is_number, interval))
+            ):
+                raise InputError.at(file, "is not an interval", field=f"ci.{name}")
+        record = Measured._record(file)
+        measured = record.get("adapter", "") if record else ""  # only cprt eval records it, null for a base alone
+        if measured != "" and measured != model_digest(adapter):
+            raise InputError(f"{file}: was not measured on {adapter}, but on another model (see its run.json)")
+        statuses = _mapping(file, metrics, "status_counts")
+        for name, count in statuses.items():
+            if type(count) is not int:
+                raise InputError.at(file, "is not a number of photos", field=f"status_counts.{name}")
+        return Measured(
+            figures,
+            intervals,
+            metrics["n"],
+            statuses,
+            True if measured else None,
+            part(record or {}, "prompt").get("sha256"),
+        )
+
+    @staticmethod
+    def _record(file: Path) -> dict[str, Any] | None:
+        """The record beside the file, or that of its folder."""
+        for path in (run_path(file), file.parent / "run.json"):
+            if path.is_file():
+                record = read_json(path)
+                return record if isinstance(record, dict) else None
+        return None
+
+
+def part(record: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+    """An object inside a record, empty where there is none."""
+    for name in names:
+        below = record.get(name)
+        record = below if isinstance(below, dict) else {}
+    return record
+
+
+def find_prompt(record: Mapping[str, Any], taxonomy: Taxonomy) -> Prompt | None:
+    """The prompt whose digest the run recorded; None if this taxonomy and this version of ours do not make it."""
+    for name in PROMPTS:
+        for target in TARGETS if name == "taxonomy" else ("score",):
+            prompt = build(name, target, taxonomy)
+            if prompt.digest == record.get("prompt_sha256"):
+                return prompt
+    return None
+
+
+def find_paper_row(base: str, steps: Any) -> str | None:
+    """The paper's row for a base, of two the one with the nearer number of steps; None if it has none."""
+    fitting = {key: row for key, row in facts()["paper"].items() if re.match(row["base"], base.partition("/")[2])}
+    if not fitting:
+        return None
+    return min(fitting, key=lambda key: abs(fitting[key]["steps"] - (steps if is_number(steps) else 0)))
+
+
+def _mapping(file: Path, metrics: Mapping[str, Any], name: str) -> dict[str, Any]:
+    value = metrics.get(name) or {}
+    if not isinstance(value, dict):
+        raise InputError.at(file, "is not an object", field=name)
+    return value

@@ -1,0 +1,224 @@
+"""``cprt publish``: put a trained adapter on the Hugging Face Hub, with a card of ours and only files on a list.
+
+Every file is copied and checked before anything is sent; then each branch is one commit, read back and compared. After
+a failure the same command goes on: what is there already is not sent again. The token is the one that `hf auth login`
+keeps, or HF_TOKEN.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from cprt.config import option, parse, run
+from cprt.errors import InputError
+from cprt.provenance import file_digest
+from cprt.records import write_json, write_text
+from cprt.taxonomy import Taxonomy
+from train.publish.card import Card
+from train.publish.disclosure import refuse_secrets, secret_finder, strip_record
+from train.publish.facts import DATA, Measured, facts, find_paper_row, find_prompt, part
+from train.publish.files import PUBLISHED, Source, is_hub_name
+
+
+@dataclass
+class PublishArguments:
+    adapter: str = option("output folder of train/sft.py, or one of its checkpoints")
+    repo: str = option("ORG/NAME on the Hub; made if it is not there")
+    base_model: str | None = option("ORG/NAME of the base on the Hub; needed where the run read it from a folder", None)
+    base_revision: str | None = option("commit of the base; by default the one that the run recorded", None)
+    data: str = option("what it was tuned and measured on, for the card", "other", choices=list(DATA))
+    metrics: str | None = option("metrics.json of this adapter; without it the card says that it is unmeasured", None)
+    paper_row: str = option("the paper's row beside them: a key of train/publish/facts.yaml, auto or none", "auto")
+    license: str | None = option("licence identifier; by default it follows from base and data, or is 'other'", None)
+    checkpoints: bool = option("also publish every checkpoint-* as a branch", False)
+    revision: str = option("branch for the adapter itself", "main")
+    private: bool = option("false: everybody may see it", True)
+    dry_run: bool = option("show the exact files and the card, send nothing", False)
+    endpoint: str | None = option("address of the Hub; by default HF_ENDPOINT or the Hub's", None)
+    taxonomy: str | None = option("YAML that extends the published taxonomy", None)
+
+    def __post_init__(self) -> None:
+        for name in ("repo", "base_model"):
+            value = getattr(self, name)
+            if value is not None and not is_hub_name(value):
+                raise ValueError(f"{name}: {value!r} is not ORG/NAME")
+        for name in ("revision", "base_revision", "license"):
+            value = getattr(self, name)
+            if value is not None and not re.fullmatch(r"(?!refs/)[A-Za-z0-9](?:[\w/-]|\.(?!\.))*", value):
+                raise ValueError(f"{name}: {value!r} is not a name")
+        if self.checkpoints and self.revision.startswith("checkpoint-"):
+            raise ValueError(f"revision: {self.revision} is the branch of a checkpoint")
+        if self.paper_row not in ("auto", "none", *facts()["paper"]):
+            raise ValueError(f"paper_row: {self.paper_row!r} is not one of auto, none, {', '.join(facts()['paper'])}")
+        endpoint = self.endpoint or os.environ.get("HF_ENDPOINT")
+        if endpoint:
+            url = urlsplit(endpoint)
+            local = url.hostname in ("127.0.0.1", "::1", "localhost")
+            if not url.hostname or url.username or not (url.scheme == "https" or (url.scheme == "http" and local)):
+                raise ValueError("endpoint: must be https://HOST, or http:// on this machine, with no user in it")
+
+
+@dataclass(frozen=True)
+class Tree:
+    """One branch, staged: ``folder`` holds exactly what it will hold. ``left_out`` is what stays on this machine."""
+
+    branch: str
+    folder: Path
+    left_out: list[str]
+
+    @property
+    def files(self) -> list[Path]:
+        return sorted(self.folder.iterdir())
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Command line of ``cprt publish``."""
+    (args,) = parse(PublishArguments, argv, prog="cprt publish", description=__doc__)
+    with tempfile.TemporaryDirectory(prefix="cprt-publish-") as stage:
+        trees = prepare(args, Path(stage))
+        if args.dry_run:
+            _show(args, trees)
+        else:
+            upload(args, trees)
+
+
+def prepare(args: PublishArguments, stage: Path) -> list[Tree]:
+    """Stage every branch under ``stage``, checked. Raises InputError; nothing has been sent by then."""
+    source = Source.read(Path(args.adapter))
+    taxonomy = Taxonomy.load(args.taxonomy)
+    measured = Measured.read(Path(args.metrics), source.folder) if args.metrics else None
+    if args.data == "other":
+        print("note: the card will not describe the data; --data vispr or --data drawings does")
+    trees = [_stage(args, source, args.revision, measured, taxonomy, stage)]
+    if args.checkpoints:
+        checkpoints = source.checkpoints()
+        if not checkpoints:
+            raise InputError(f"{source.folder}: has no checkpoint-* folders")
+        for folder in checkpoints:
+            trees.append(_stage(args, Source.read(folder), folder.name, None, taxonomy, stage))
+    return trees
+
+
+def _stage(
+    args: PublishArguments, source: Source, branch: str, measured: Measured | None, taxonomy: Taxonomy, stage: Path
+) -> Tree:
+    base = source.base(args.base_model, args.base_revision)
+    if base.is_llama and not args.repo.partition("/")[2].startswith("Llama"):
+        raise InputError(
+            f"repo: {args.repo}: Llama's licence asks that the name of a model derived from {base.name} "
+            'begin with "Llama"'
+        )
+    folder = stage / branch.replace("/", "__")
+    left_out = source.stage(folder, base)
+    record = strip_record(source.record, base.trained_as, base.name)
+    if source.step is not None:
+        record["result"] = {"steps": source.step}  # what the run reports of its end is not this checkpoint's
+    write_json(folder / "run.json", record)
+    row = find_paper_row(base.name, part(record, "result").get("steps")) if args.paper_row == "auto" else args.paper_row
+    card = Card(
+        args.repo, branch, base, source, record, args.data, args.license, row, measured, find_prompt(record, taxonomy)
+    )
+    write_text(folder / "README.md", card.text())
+    for path in (folder / "README.md", folder / "run.json", folder / "adapter_config.json"):
+        refuse_secrets(path, path.name)
+    return Tree(branch, folder, left_out)
+
+
+def _show(args: PublishArguments, trees: Sequence[Tree]) -> None:
+    print(f"{args.repo} ({'private' if args.private else 'public'})")
+    for tree in trees:
+        print(f"\nbranch {tree.branch}")
+        for path in tree.files:
+            print(f"  {path.name:<28} {path.stat().st_size:>13,} bytes  sha256 {file_digest(path)}")
+        print(f"  stays here: {', '.join(tree.left_out) or 'nothing'}")
+    print(f"\nREADME.md of branch {trees[0].branch}:\n\n{(trees[0].folder / 'README.md').read_text()}")
+    print("dry run: nothing was sent")
+
+
+# --- The Hub -----------------------------------------------------------------------------------------------------
+
+
+def upload(args: PublishArguments, trees: Sequence[Tree]) -> None:
+    """Make the repository and commit every tree to its branch. Raises InputError; the same command then goes on."""
+    from httpx2 import HTTPError
+    from huggingface_hub import HfApi, get_token
+
+    if get_token() is None:
+        raise InputError("there is no Hub token: log in with `hf auth login`, or set HF_TOKEN")
+    api = HfApi(endpoint=args.endpoint)
+    try:
+        api.create_repo(args.repo, private=args.private, exist_ok=True)
+        is_private = api.repo_info(args.repo).private
+        if args.private and not is_private:
+            raise InputError(f"{args.repo} is there already and public: --private false publishes to it all the same")
+        if is_private and not args.private:
+            print(f"note: {args.repo} is there already and private, and stays so")
+        for tree in trees:
+            if tree.branch != "main":
+                api.create_branch(args.repo, branch=tree.branch, exist_ok=True)
+            print(f"{api.endpoint}/{args.repo}/tree/{tree.branch}: {_commit(api, args.repo, tree)}", flush=True)
+    except InputError:
+        raise
+    except (OSError, ValueError, RuntimeError, HTTPError) as error:
+        if isinstance(error, RuntimeError):  # while weights are sent: the library leaves its progress bar open
+            print(file=sys.stderr)
+        raise InputError(f"{args.repo}: {_reason(error)}; run the same command again to go on") from error
+
+
+def _commit(api: Any, repo: str, tree: Tree) -> str:
+    """One commit that makes the branch hold the tree, unless it does; says which. Others' files are left alone."""
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+
+    remote = _remote(api, repo, tree.branch)
+    stale = sorted((PUBLISHED & remote.keys()) - {path.name for path in tree.files})
+    changed = [path for path in tree.files if not _is_there(path, remote)]
+    foreign = sorted(remote.keys() - PUBLISHED - {".gitattributes"})
+    note = f" (it also holds {', '.join(foreign)}, not from cprt)" if foreign else ""
+    if not changed and not stale:
+        return f"unchanged{note}"
+    operations: list[Any] = [CommitOperationAdd(path.name, path) for path in changed]
+    operations += [CommitOperationDelete(name) for name in stale]
+    done = api.create_commit(repo, operations, commit_message=f"cprt publish: {tree.branch}", revision=tree.branch)
+    remote = _remote(api, repo, tree.branch)
+    wrong = [path.name for path in tree.files if not _is_there(path, remote)]
+    if wrong:
+        raise RuntimeError(f"branch {tree.branch} does not hold what was sent ({', '.join(wrong)})")
+    return f"{len(tree.files)} files, commit {done.oid[:12]}{note}"
+
+
+def _remote(api: Any, repo: str, branch: str) -> dict[str, str]:
+    """Path -> digest of a branch's files: SHA-256 of a large file, git's of another."""
+    from huggingface_hub.hf_api import RepoFile
+
+    listed = api.list_repo_tree(repo, recursive=True, revision=branch)
+    return {file.path: file.lfs.sha256 if file.lfs else file.blob_id for file in listed if isinstance(file, RepoFile)}
+
+
+def _is_there(path: Path, remote: dict[str, str]) -> bool:
+    digest = remote.get(path.name, "")
+    if len(digest) == 64:
+        return digest == file_digest(path)
+    content = path.read_bytes() if digest else b""
+    return digest == hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+
+
+def _reason(error: BaseException) -> str:
+    """The first line of what really went wrong, without a secret that it may quote."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    line = re.sub(r"\?[^\s'\"]*", "", lines[0]) if lines else type(error).__name__  # a query may be signed
+    return type(error).__name__ if secret_finder()(line) else line.rstrip(".")
+
+
+if __name__ == "__main__":
+    run(main, "cprt publish")
