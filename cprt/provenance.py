@@ -16,7 +16,7 @@ from cprt import __version__
 from cprt.records import write_json
 
 _PACKAGES = (
-    "accelerate bitsandbytes datasets numpy openai peft pillow tokenizers torch torchvision transformers trl"
+    "accelerate bitsandbytes datasets httpx2 numpy peft pillow tokenizers torch torchvision transformers trl"
 ).split()
 _MODEL_FILES = ("*.safetensors", "*.json", "*.jinja")
 

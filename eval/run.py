@@ -13,32 +13,33 @@ command, with any number of processes, goes on.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from cprt.answers import Answer
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.images import check_images, image_root
-from cprt.models.ask import Model
+from cprt.models.ask import ask, by_weights, hash_photos, open_models, raise_first
 from cprt.models.local import DTYPES
-from cprt.models.rate_limiter import Stopped
-from cprt.models.response_cache import ResponseCache
-from cprt.models.spec import Request
+from cprt.models.outcome import Outcome, find_outcomes, with_status
+from cprt.models.response_cache import ResponseCache, Shard
+from cprt.models.spec import Response
 from cprt.prompts import PROMPTS, TARGETS
 from cprt.provenance import write_run
-from cprt.records import Label, Prediction, read_labels, write_json, write_jsonl
+from cprt.records import Label, Prediction, read_labels, read_predictions, write_json, write_jsonl
 from cprt.taxonomy import Taxonomy
-from eval.judges import Judge, from_options, from_rows, photo_of
-from eval.kept import Kept, Shard
+from eval.judges import Judge, from_options, from_rows, judge_names, photo_of
 from eval.metrics import measure, summary_line
-from eval.predictions import predict, quality
+from eval.predictions import predict, reader
 from eval.report.write import write_report
 
 RETRY = ("refused", "unparsed")
 DECODINGS = ("greedy", "expected")
+Result = tuple[list[Prediction], dict[str, Any]]  # of a judge: its predictions, and what metrics.json holds
 
 
 @dataclass
@@ -100,67 +101,58 @@ class EvalArguments:
             raise ValueError("only goes with models")
 
 
-@dataclass(frozen=True)
-class Asked:
-    """A judge, and the key of each label's answer."""
-
-    judge: Judge
-    keys: list[str]
-
-
 def main(argv: Sequence[str] | None = None) -> None:
     """Command line of ``cprt eval``."""
     (args,) = parse(EvalArguments, argv, prog="cprt eval", description=__doc__)
     taxonomy, shard = Taxonomy.load(args.taxonomy), Shard.from_environment()
     judges = find_judges(args, taxonomy)
+    names = judge_names(args.models, args.prompt) if args.models else [judge.name for judge in judges]
+    by_model = [list(group) for _, group in groupby(judges, key=lambda judge: judge.spec.name)]
+    by_model = by_weights(by_model, lambda group: group[0].spec)
+    models = open_models([group[0].spec for group in by_model], args.allow_remote)
     labels = read_labels(args.labels, taxonomy)[: args.limit]
     root = image_root(args.images)
     photos = [photo_of(label, args.labels) for label in labels]
     check_images(root, photos, decode=False)
     paths = [root / photo for photo in photos]
-    by_model = [list(group) for _, group in groupby(judges, key=lambda judge: judge.spec.name)]
-    models = [Model(group[0].spec, args.allow_remote) for group in by_model]  # keys and addresses are checked first
-    for model in models:
-        if model.is_remote:
-            print(f"note: {model.spec.name} is on another machine: the photos leave this one")
+    hash_photos(paths)
 
-    out, faults = Path(args.out), list[InputError]()
-    predictions: dict[str, list[Prediction]] = {}
-    metrics: dict[str, dict[str, Any]] = {}
-    with ResponseCache(out / shard.file) as cache:
-        for group in by_model:
-            model = models.pop(0)  # a local one leaves memory before the next is loaded
-            asked = [Asked(judge, [judge.spec.key(judge.request(path)) for path in paths]) for judge in group]
+    out, read, faults = Path(args.out), reader(taxonomy), list[InputError]()
+    left_out = set(names) - {judge.name for judge in judges}
+    earlier = {name: read_results(out / name, labels, taxonomy) for name in names if name in left_out}
+    results = {name: result for name, result in earlier.items() if result is not None}
+    with ResponseCache(out / "answers.jsonl", shard) as cache:
+        for model, group in zip(models, by_model, strict=True):
+            asked = {judge.name: [(model.spec.key(one), one) for one in map(judge.request, paths)] for judge in group}
+            requests = {key: request for keyed in asked.values() for key, request in keyed}
+            again = with_status(find_outcomes(requests, cache, read, model.spec), args.retry) if args.retry else set()
             try:
-                ask(model, asked, labels, paths, cache, shard, taxonomy, args.retry)
-            except Stopped as reason:  # what there is is written all the same, and other models are asked
-                faults.append(reason)
-            except InputError as reason:
+                outcomes = ask(model, requests, cache, read, again)
+            except InputError as reason:  # it cannot be loaded: others are asked all the same
                 faults.append(reason)
                 continue
-            kept = Kept(out, cache)  # read anew: other processes have gone on meanwhile
-            missing = sum(kept.missing(one.keys) for one in asked)
+            if model.stopped is not None:
+                faults.append(model.stopped)
+            missing = sum(outcome.response is None for outcome in outcomes.values())
             if missing and shard.world > 1:
                 print(
                     f"{model.spec.name}: {missing} answers are still missing; the process that asks the last of them "
                     "writes the predictions, and so does the same command in a single process"
                 )
                 continue
-            for one in asked:
-                folder = out if len(judges) == 1 else out / one.judge.name
+            for judge in group:
+                folder = out / judge.name if len(names) > 1 else out
+                of_judge = [outcomes[key] for key, _ in asked[judge.name]]
                 try:
-                    written = write(folder, one, labels, kept, taxonomy, args)
+                    results[judge.name] = write(folder, judge, labels, of_judge, taxonomy, args)
                 except InputError as reason:
                     faults.append(reason)
-                    continue
-                predictions[one.judge.name], metrics[one.judge.name] = written
-    if predictions:
+    if results:
+        judged = [name for name in names if name in results]
+        predictions, metrics = {name: results[name][0] for name in judged}, {name: results[name][1] for name in judged}
         page = write_report(out, labels, predictions, metrics, taxonomy, root if args.thumbnails else None)
         print(f"{page}: figures beside the paper's, pictures, and the largest errors")
-    if faults:
-        for other in faults[1:]:
-            print(f"note: {other}")
-        raise faults[0]
+    raise_first(faults)
 
 
 def find_judges(args: EvalArguments, taxonomy: Taxonomy) -> list[Judge]:
@@ -182,37 +174,16 @@ def find_judges(args: EvalArguments, taxonomy: Taxonomy) -> list[Judge]:
     return from_options(args.model, args.adapter, args.prompt, args.target, args.decoding, taxonomy, **options)
 
 
-def ask(
-    model: Model,
-    asked: Sequence[Asked],
-    labels: Sequence[Label],
-    paths: Sequence[Path],
-    cache: ResponseCache,
-    shard: Shard,
-    taxonomy: Taxonomy,
-    retry: Sequence[str],
-) -> None:
-    """Have this process's part of the requests answered in ``cache``: all prompts of one model. Raises Stopped."""
-    kept, requests = Kept(cache.path.parent, cache), dict[str, Request]()
-    for one in asked:
-        for label, path, key in zip(labels, paths, one.keys, strict=True):
-            if shard.has(key):
-                row = kept.get(key, quality(one.judge, label, taxonomy))
-                again = retry and row and predict(one.judge, label, row, taxonomy).status in retry
-                if row is None or "error" in row or again:
-                    requests[key] = one.judge.request(path)
-    if requests:
-        part = f", part {shard.rank + 1} of {shard.world}" if shard.world > 1 else ""
-        model.ask(requests, cache, model.spec.name + part)
-
-
 def write(
-    folder: Path, one: Asked, labels: Sequence[Label], kept: Kept, taxonomy: Taxonomy, args: EvalArguments
-) -> tuple[list[Prediction], dict[str, Any]]:
+    folder: Path,
+    judge: Judge,
+    labels: Sequence[Label],
+    outcomes: Sequence[Outcome[Answer]],
+    taxonomy: Taxonomy,
+    args: EvalArguments,
+) -> Result:
     """Write predictions, metrics and run record of one judge. Raises InputError where not one photo got an answer."""
-    judge = one.judge
-    rows = [kept.get(key, quality(judge, label, taxonomy)) for label, key in zip(labels, one.keys, strict=True)]
-    predictions = [predict(judge, label, row, taxonomy) for label, row in zip(labels, rows, strict=True)]
+    predictions = [predict(judge, label, one, taxonomy) for label, one in zip(labels, outcomes, strict=True)]
     write_jsonl(folder / "predictions.jsonl", predictions)
     metrics = measure(labels, predictions, taxonomy, file=str(folder / "predictions.jsonl"))
     write_json(folder / "metrics.json", metrics)
@@ -227,18 +198,32 @@ def write(
         adapter=judge.spec.identity.get("adapter"),
         decoding=judge.record(),
         batch_size=judge.spec.batch_size,
-        **_made(rows),
+        **_made([one.response for one in outcomes if one.response is not None]),
     )
     print(f"{folder}: {summary_line(metrics)}")
     if all(prediction.status == "error" for prediction in predictions):
         raise InputError(f"{folder}: every photo ended in an error (the first: {predictions[0].error})")
+    without = sum(row.status == "ok" and row.expected_score is None for row in predictions)
+    if judge.expected and without:
+        print(f"note: {folder}: {without} answers without an expected score (no probabilities of a score came along)")
     return predictions, metrics
 
 
-def _made(rows: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:
+def read_results(folder: Path, labels: Sequence[Label], taxonomy: Taxonomy) -> Result | None:
+    """What an earlier run has left in ``folder``; None where there is nothing, or about other photos."""
+    file = folder / "predictions.jsonl"
+    if not file.is_file():
+        return None
+    predictions = read_predictions(file)
+    if sorted(row.id for row in predictions) != sorted(label.id for label in labels):
+        return None
+    return predictions, measure(labels, predictions, taxonomy, file=str(file))
+
+
+def _made(responses: Sequence[Response]) -> dict[str, Any]:
     """How the answers came about: distinct ways with their counts, since one run may go on where another stopped."""
-    answers = [row for row in rows if row is not None and "error" not in row]
-    ways = [{**row.get("made", {}), **({"without": row["dropped"]} if row.get("dropped") else {})} for row in answers]
+    answers = [response for response in responses if response.error is None]
+    ways = [{**(one.made or {}), **({"without": list(one.dropped)} if one.dropped else {})} for one in answers]
     counts = Counter(str(sorted(way.items())) for way in ways)
     distinct = {str(sorted(way.items())): way for way in ways}
     dtypes = sorted({way["dtype"] for way in ways if "dtype" in way})

@@ -93,11 +93,8 @@ class LocalModel:
 
         if adapter is not None:
             check_adapter(adapter)
-        # The adapter's folder holds the processor it was trained with, pixel cap included.
-        has_processor = adapter is not None and (Path(adapter) / "processor_config.json").is_file()
-        processor = load_processor(
-            adapter if has_processor and adapter else model, None if has_processor else revision, max_pixels
-        )
+        self._checkpoint = model, revision
+        processor = self._load_processor(adapter, max_pixels)
         loaded = load_model(model, revision, dtype=dtype)
         if adapter is not None:
             loaded = _add_adapter(loaded, adapter)
@@ -105,6 +102,27 @@ class LocalModel:
         if torch.cuda.is_available():  # each process of `accelerate launch` takes a card of its own
             device = f"cuda:{int(os.environ.get('LOCAL_RANK', '0')) % torch.cuda.device_count()}"
         self._use(loaded.to(device).eval(), processor, share_prefix)
+
+    def change_adapter(self, adapter: str | None, max_pixels: int | None = None) -> None:
+        """Put another adapter on the same weights, or none, with the processor that goes with it.
+
+        Raises InputError for an adapter that does not fit; the model is of no use then.
+        """
+        from peft import PeftModel
+
+        if adapter is not None:
+            check_adapter(adapter)
+        processor = self._load_processor(adapter, max_pixels)
+        model = self.model.unload() if isinstance(self.model, PeftModel) else self.model
+        if adapter is not None:
+            model = _add_adapter(model, adapter).to(self.device)
+        self._use(model.eval(), processor, self.share_prefix)
+
+    def _load_processor(self, adapter: str | None, max_pixels: int | None) -> Any:
+        """An adapter's folder holds the processor it was trained with, pixel cap included."""
+        if adapter is not None and (Path(adapter) / "processor_config.json").is_file():
+            return load_processor(adapter, None, max_pixels)
+        return load_processor(*self._checkpoint, max_pixels)
 
     @classmethod
     def around(cls, model: Any, processor: Any) -> LocalModel:
