@@ -3,11 +3,14 @@
 The figures at the top are of the stated score, ``score``. Other ways to a score are never mixed with it: ``decodings``
 holds the same figures for ``expected_score``, ``median_score`` and ``composed_score``, each with its own coverage;
 ``calibrated`` for all of these after calibration on hold-out predictions; ``attributes`` says how well attributes are
-seen; ``against`` tests the difference to other predictions for the same labels.
+seen; ``errors_by`` where the stated score errs (paper 5.3): by true level, number of attributes, and attribute present;
+``against`` tests the difference to other predictions for the same labels.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +20,7 @@ import numpy as np
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.metrics.attributes import evaluate_attributes
+from cprt.metrics.breakdown import by_group, groups_of
 from cprt.metrics.calibration import CALIBRATIONS
 from cprt.metrics.severity import evaluate, paired_difference
 from cprt.provenance import write_run
@@ -115,6 +119,20 @@ def measure(
         raise InputError.at(file, f"{unknown!r} is not in the taxonomy", field="attributes")
     if truth and named:
         metrics["attributes"] = evaluate_attributes(truth, named, taxonomy, **drawn)
+    stated = {row.id: row.score for row in predictions if row.score is not None}
+    present = {row: truth[label.id] for row, label in enumerate(labels) if label.id in truth}
+    metrics["errors_by"] = {
+        kind: {
+            name: dataclasses.asdict(group)
+            for name, group in by_group(
+                [label.score for label in labels],
+                [stated.get(label.id, math.nan) for label in labels],
+                groups,
+                **drawn,
+            ).items()
+        }
+        for kind, groups in groups_of([label.level for label in labels], present, taxonomy).items()
+    }
     return metrics
 
 
