@@ -87,7 +87,7 @@ def test_an_extension_rederives_sizes_weights_and_scores(tmp_path: Path):
         ("remove: [petz]", "'petz' is not in the published taxonomy"),
         ("removed: [age]", "unknown key"),
         ("- age", "must be a mapping"),
-        ("a: [", "not a YAML file"),
+        ("a: [", "not valid YAML"),
     ],
 )
 def test_a_broken_extension_is_refused_with_its_name(tmp_path: Path, text: str, complaint: str):

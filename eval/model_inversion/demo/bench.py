@@ -27,7 +27,7 @@ from PIL import Image
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from cprt.records import write_text
+from cprt.files import write_text
 from eval.model_inversion.demo import faces
 from eval.model_inversion.demo.attacks import adversarial, clouds, degrade
 from eval.model_inversion.demo.networks import stack, train_classifier, unstack
