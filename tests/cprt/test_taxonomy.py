@@ -105,7 +105,7 @@ def test_bands_of_ones_own_move_scores_levels_and_what_answers_print(tmp_path: P
         ("bands: [0.5, 0.7, 0.2]", "field 'bands': must fall"),
         ("bands: [1.0, 0.7, 0.2]", "field 'bands': must fall"),
         ("bands: [0.7, 0.5, 0.0]", "field 'bands': must fall"),
-        ("bands: [0.7, 0.5, .nan]", "field 'bands': must fall"),
+        ("bands: [0.7, 0.5, .nan]", "field 'bands': must be three numbers"),
         ("bands: [0.7123, 0.5, 0.2]", "at most three decimals"),
         ("removed: [age]", "unknown key"),
         ("- age", "must be a mapping"),
