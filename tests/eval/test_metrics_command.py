@@ -163,7 +163,7 @@ def test_named_attributes_are_measured_where_labels_have_them(tmp_path: Path):
 
 
 def test_errors_by_level_number_of_attributes_and_attribute(tmp_path: Path):
-    """By hand: two photos of level 3 (one attribute, two attributes), one of level 4 without any, one without a score."""
+    """By hand: photos of level 3 with one attribute and with two, one of level 4 without any, one without a score."""
     keys = Taxonomy.default().keys
     shown = {"x": ["age"], "y": ["age", "gender"], "z": [], "w": ["location"]}
     truth = {"x": (3, 0.3), "y": (3, 0.4), "z": (4, 0.0), "w": (3, 0.3)}
@@ -242,6 +242,8 @@ def test_calibration_is_learnt_on_the_hold_out_alone_and_reported_apart(tmp_path
         assert affine["mae"] == pytest.approx(np.abs(mapped - truth).mean()) and affine["mae"] < metrics["mae"] / 3
         assert affine["fitted"] == {"n": 50, "slope": pytest.approx(line[0]), "intercept": pytest.approx(line[1])}
         assert isotonic["mae"] < metrics["mae"] / 3 and isotonic["coverage"] == 1
+        assert affine["ci"]["mae"][0] < affine["mae"] < affine["ci"]["mae"][1]
+        assert affine["ci_method"]["bootstrap"] == "percentile, over rows and over refits"
     run_metrics(tmp_path, rows, *more, labels=labels)
     inputs = json.loads((tmp_path / "m.run.json").read_text())["inputs"]
     assert inputs.keys() == {"predictions", "labels", "calibrate", "calibrate_labels"}
