@@ -34,15 +34,15 @@ from cprt.errors import InputError
 from cprt.models.ask import Model
 from cprt.models.local import DTYPES
 from cprt.models.rate_limiter import Stopped
-from cprt.models.response_cache import AnswerStore
-from cprt.models.spec import ModelSpec, Question
+from cprt.models.response_cache import ResponseCache
+from cprt.models.spec import ModelSpec, Request
 from cprt.prompts import PROMPTS, TARGETS, Prompt, build
 from cprt.provenance import write_run
 from cprt.records import PREDICTION_STATUSES, read_labels, read_predictions, write_jsonl, write_text
 from cprt.regulations import regulations_of
 from cprt.taxonomy import Taxonomy
 from eval.judges import asked_otherwise, trained_prompt
-from eval.replies import read
+from eval.responses import read
 from eval.score.page import page
 from eval.score.photos import Found, Photo, as_text, find_photos, printable, reason
 from eval.score.table import note, show_faults, show_table
@@ -76,7 +76,7 @@ class ScoreArguments:
     recall: float = option("share of the hold-out's level-1 photos to be flagged", 0.9)
     thumbnails: bool = option("small pictures in the HTML page", False)
     batch_size: int = option("photos a forward pass; larger is faster and needs memory", 8)
-    concurrency: int = option("questions in flight at an endpoint", 16)
+    concurrency: int = option("requests in flight at an endpoint", 16)
     max_new_tokens: int = option("longest answer; a longer one is cut off and unparsed", 256)
     max_pixels: int | None = option(
         f"shrink photos to so many pixels; null: as the adapter was trained, else {MAX_PIXELS}", None
@@ -177,39 +177,41 @@ def ask(
     messages, spec = prompt.messages(), model.spec
     keys: dict[Photo, str | None] = {}
     problems: dict[Photo, str] = {}
-    questions: dict[str, Question] = {}
+    requests: dict[str, Request] = {}
     for photo in tqdm(photos, desc="reading photos", unit="photo", leave=False):
-        question = Question(messages, (photo.file,))
+        request = Request(messages, (photo.file,))
         try:
-            keys[photo] = None if photo.problem else spec.key(question)
+            keys[photo] = None if photo.problem else spec.key(request)
         except OSError as error:
             keys[photo], problems[photo] = None, f"cannot be read ({error.strerror})"
         if (key := keys[photo]) is not None:
-            questions.setdefault(key, question)
+            requests.setdefault(key, request)
     stopped = None
-    with AnswerStore(kept) as store:
-        todo = {key: question for key, question in questions.items() if key not in store}
+    with ResponseCache(kept) as cache:
+        todo = {key: request for key, request in requests.items() if key not in cache}
         if todo and model.is_remote:
             note(f"the endpoint is on another machine: {len(todo)} images leave this one")
         try:
             if todo:
-                model.ask(todo, store, "scoring")
+                model.ask(todo, cache, "scoring")
         except Stopped as why:  # what there is is written all the same
             stopped = why
         rows = []
         for photo, key in keys.items():
-            reply = {"error": photo.problem or problems[photo]} if key is None else store.get(key)
-            if key is not None and reply is not None and "error" in reply:  # it names the first photo of these bytes
-                reply = {"error": reason(reply["error"], questions[key].images[0])}
-            rows.append(score_row(photo, reply, args, taxonomy))
+            response = {"error": photo.problem or problems[photo]} if key is None else cache.get(key)
+            if (
+                key is not None and response is not None and "error" in response
+            ):  # it names the first photo of these bytes
+                response = {"error": reason(response["error"], requests[key].images[0])}
+            rows.append(score_row(photo, response, args, taxonomy))
     return rows, stopped
 
 
 def score_row(
-    photo: Photo, reply: Mapping[str, Any] | None, args: ScoreArguments, taxonomy: Taxonomy
+    photo: Photo, response: Mapping[str, Any] | None, args: ScoreArguments, taxonomy: Taxonomy
 ) -> dict[str, Any]:
-    """One row of the output (see above) from a kept reply."""
-    outcome = read(reply, args.max_new_tokens, taxonomy)
+    """One row of the output (see above) from a kept response."""
+    outcome = read(response, args.max_new_tokens, taxonomy)
     answer = outcome.answer
     attributes, advice = None, None
     if answer.attributes is not None:

@@ -29,8 +29,8 @@ from PIL import Image
 from cprt.errors import InputError
 from cprt.images import load_image
 from cprt.models.ask import Model
-from cprt.models.response_cache import AnswerStore
-from cprt.models.spec import ModelSpec, Question
+from cprt.models.response_cache import ResponseCache
+from cprt.models.spec import ModelSpec, Request
 from cprt.prompts import build
 from cprt.records import Label, Prediction, write_jsonl
 from cprt.regulations import regulations_of
@@ -285,10 +285,10 @@ def test_a_local_model_says_what_it_says_elsewhere(demo_base, adapter, tmp_path,
         "batch_size": 1,
     }
     model = Model(ModelSpec.read(row, "spec"))
-    questions = {str(path): Question(build("zero_shot").messages(), (path,)) for path in chosen}
-    with AnswerStore(tmp_path / "alone.jsonl") as store:
-        model.ask(questions, store, "alone")
-        expected = [store[str(path)]["text"] for path in chosen]
+    requests = {str(path): Request(build("zero_shot").messages(), (path,)) for path in chosen}
+    with ResponseCache(tmp_path / "alone.jsonl") as cache:
+        model.ask(requests, cache, "alone")
+        expected = [cache[str(path)]["text"] for path in chosen]
     rows = rows_of(tmp_path / "r.jsonl")
     assert [row["text"] for row in sorted(rows, key=lambda row: int(row["path"][:-4]))] == expected
     assert {row["status"] for row in rows} == {"unparsed"} and {row["score"] for row in rows} == {None}
@@ -549,5 +549,5 @@ def test_a_folder_without_photos_and_two_runs_at_once(judge, folder, tmp_path):
     (tmp_path / "none\n").mkdir()
     with pytest.raises(InputError, match=r"no photos in .*none\\n$"):
         main([str(tmp_path / "none\n"), "--base_url", judge.url])
-    with AnswerStore(tmp_path / "r.answers.jsonl"), pytest.raises(InputError, match="another run is writing here"):
+    with ResponseCache(tmp_path / "r.answers.jsonl"), pytest.raises(InputError, match="another run is writing here"):
         main([str(folder), "--base_url", judge.url, "--out", str(tmp_path / "r.html")])
