@@ -33,7 +33,8 @@ class Listing:
     """One list of a page.
 
     Attributes:
-        id: of its table; its rows are ``rows``, or those of the list ``like`` whose column ``only[0]`` says ``only[1]``.
+        id: of its table.
+        like, only: its rows are not ``rows`` but those of the list ``like`` whose column ``only[0]`` says ``only[1]``.
         noun: what a row is, singular and plural.
         sorted_by: the column by which the rows come sorted, the largest first.
         size: rows on one page.
@@ -49,6 +50,15 @@ class Listing:
     only: tuple[int, str] | None = None
 
 
-def cell(value: str | Sequence[str], *lines: Sequence[Part]) -> Cell:
-    """A cell shown as ``lines``. Sort, filter, search and CSV take ``value``: a text, or several in a list."""
-    return {"value": value, "lines": [list(line) for line in lines]}
+def cell(value: str | Sequence[str], *lines: Sequence[Part], picture: int | None = None) -> Cell:
+    """A cell shown as ``lines``, and a picture below them.
+
+    Sort, filter, search and CSV take ``value``: a text, or several in a list.
+    """
+    shown: dict[str, Any] = {"value": value, "lines": [list(line) for line in lines]}
+    return shown if picture is None else shown | {"picture": picture}
+
+
+def level(number: int) -> Part:
+    """A level with its colour."""
+    return str(number), f"badge level-{number}"

@@ -54,7 +54,8 @@ const lists = {};
 function showList(table) {
   const heads = [...table.tHead.rows[0].cells], names = heads.map(head => head.textContent);
   const kinds = heads.map(head => head.dataset.kind), isNumber = column => /number|level/.test(kinds[column]);
-  const {size, one, many, like, only, value} = table.dataset;
+  const {one, many, like, only, value} = table.dataset;
+  const size = matchMedia("(max-width: 60rem)").matches ? Math.min(20, table.dataset.size) : Number(table.dataset.size);
   let rows = json(`${like ?? table.id}-rows`), found = rows, page = 0, searched = "";
   if (only !== undefined) rows = rows.filter(row => values(row[only]).includes(value));
   const texts = new Map(), selects = new Map();
@@ -119,10 +120,10 @@ function showList(table) {
   function draw() {
     found = rows.filter(row => fits(row));
     const pages = Math.max(1, Math.ceil(found.length / size)), first = page * size;
-    body.replaceChildren(...found.slice(first, first + Number(size)).map(line));
+    body.replaceChildren(...found.slice(first, first + size).map(line));
     count.textContent = counted(found.length, one, many);
     turning.hidden = pages === 1;
-    const to = Math.min(first + Number(size), found.length).toLocaleString("en");
+    const to = Math.min(first + size, found.length).toLocaleString("en");
     place.textContent = `${(first + 1).toLocaleString("en")} to ${to} of ${counted(found.length, one, many)}`;
     back.disabled = page === 0;
     forth.disabled = page === pages - 1;
@@ -141,9 +142,9 @@ function showList(table) {
           const line = add(place, "div");
           for (const part of parts) addPart(line, part);
         }
-      }
-      else if (kinds[column] === "level") add(place, "span", content, `level level-${content}`);
-      else add(place, "bdi", content);
+        if ("picture" in content) addPicture(place, content.picture);
+      } else if (kinds[column] === "level") add(place, "span", content, `badge level-${content}`);
+      else add(place, kinds[column] === "number" ? "span" : "bdi", content);
     }
     return element;
   }

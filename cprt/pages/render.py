@@ -27,9 +27,9 @@ _HERE = Path(__file__).parent
 _UNSEEMLY = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
-def render(template: str, pictures: bool = True, **content: Any) -> str:
-    """The whole HTML of ``templates/TEMPLATE.html.jinja``; without ``pictures`` the page may show none."""
-    return _environment().get_template(f"{template}.html.jinja").render(may_show_pictures=pictures, **content)
+def render(template: str, **content: Any) -> str:
+    """The whole HTML of ``templates/TEMPLATE.html.jinja``."""
+    return _environment().get_template(f"{template}.html.jinja").render(content)
 
 
 def seemly(value: object) -> object:

@@ -44,7 +44,7 @@ def thumbnails(files: Mapping[Key, Path], folder: str | Path) -> dict[Key, str]:
 
 
 def inside(root: Path, name: str) -> Path | None:
-    """The file ``name`` in ``root``; None where there is none, or a name or link leads out of the folder or in circles."""
+    """The file ``name`` in ``root``; None where there is none, or where it leads out of the folder or in circles."""
     try:
         path = root / name
         return path if path.is_file() and path.resolve().is_relative_to(root.resolve()) else None

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cprt.pages.listing import Cell, Column, Listing, Part, cell
+from cprt.pages.listing import Cell, Column, Listing, Part, cell, level
 from cprt.pages.render import figure, render
 from cprt.records import Label, Prediction
 from cprt.taxonomy import LEVELS, Taxonomy
@@ -69,6 +69,7 @@ def page(
         photos=lists.photos(photos),
         answers=lists.answers(photos),
         pictures=list(pictures.values()),
+        shows_pictures=True,
     )
 
 
@@ -92,7 +93,7 @@ class _Lists:
             Column("Size", "number"),
             *self._answer_columns(),
         )
-        return Listing("errors", self._with_picture(columns), [self._error(row) for row in rows], _ANSWERS, 7, 100)
+        return Listing("errors", columns, [self._error(row) for row in rows], _ANSWERS, 7, 100)
 
     def _error(self, row: ListedRow) -> list[Cell]:
         assert row.prediction is not None and row.error is not None
@@ -107,7 +108,7 @@ class _Lists:
             *self._answer_columns(),
         )
         content = [[*self._photo(row), figure(row.label.score), row.status, *self._answer(row)] for row in rows]
-        return Listing("unscored", self._with_picture(columns), content, _ANSWERS, size=100)
+        return Listing("unscored", columns, content, _ANSWERS, size=100)
 
     def photos(self, photos: Sequence[Sequence[ListedRow]]) -> Listing:
         """Every photo; ``photos`` as ``judged`` gives them, in the order in which the page numbers them."""
@@ -136,10 +137,9 @@ class _Lists:
                     figure(max(errors, key=abs), "+") if errors else None,
                     str(len(of_photo) - len(errors)),
                     self._attributes(label, None),
-                    *self._picture(label),
                 ]
             )
-        return Listing("photos", self._with_picture(columns), content, sorted_by=None)
+        return Listing("photos", columns, content, sorted_by=None)
 
     def answers(self, photos: Sequence[Sequence[ListedRow]]) -> list[dict[str, Any]]:
         """What the page of each photo shows: the truth, and (run, verdict, answer) of every run."""
@@ -148,7 +148,7 @@ class _Lists:
                 "id": of_photo[0].label.id,
                 "picture": self.picture_of.get(of_photo[0].label.id),
                 "truth": [
-                    _level(of_photo[0].label.level),
+                    level(of_photo[0].label.level),
                     figure(of_photo[0].label.score),
                     *self._chips(of_photo[0].label, None),
                 ],
@@ -170,14 +170,9 @@ class _Lists:
     def _answer_columns() -> tuple[Column, ...]:
         return Column("Answer"), Column("Attributes", choose=True)
 
-    def _with_picture(self, columns: Sequence[Column]) -> list[Column]:
-        return [*columns, *([Column("Picture", "pictures")] if self.picture_of else [])]
-
-    def _picture(self, label: Label) -> list[Cell]:
-        return [self.picture_of.get(label.id)] if self.picture_of else []
-
     def _link(self, label: Label) -> Cell:
-        return cell(label.id, [(label.id, "", f"#photo-{self.place[label.id]}")])
+        link = label.id, "", f"#photo-{self.place[label.id]}"
+        return cell(label.id, [link], picture=self.picture_of.get(label.id))
 
     def _photo(self, row: ListedRow) -> list[Cell]:
         return [self._link(row.label), row.run, str(row.label.level)]
@@ -185,7 +180,7 @@ class _Lists:
     def _answer(self, row: ListedRow) -> list[Cell]:
         answer = _cut(" ".join(row.said.split()), _ANSWER)
         named = None if row.prediction is None else row.prediction.attributes
-        return [answer, self._attributes(row.label, named), *self._picture(row.label)]
+        return [answer, self._attributes(row.label, named)]
 
     def _attributes(self, label: Label, named: Sequence[str] | None) -> Cell:
         if label.labels is None and named is None:
@@ -212,15 +207,11 @@ class _Lists:
     def _verdict(row: ListedRow) -> list[Part]:
         if row.prediction is None or row.error is None or row.level is None:
             return [(row.status, "flag")]
-        return [_level(row.level), figure(row.prediction.score), (figure(row.error, "+"), "quiet")]
+        return [level(row.level), figure(row.prediction.score), (figure(row.error, "+"), "quiet")]
 
 
 _ANSWERS = ("answer", "answers")
 _MOST_RUNS = 6  # in one cell of the list of photos
-
-
-def _level(level: int) -> Part:
-    return str(level), f"level level-{level}"
 
 
 def _cut(text: str, most: int) -> str:

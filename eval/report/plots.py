@@ -135,7 +135,8 @@ def _why_none(predictions: Sequence[Prediction]) -> str:
 
 def _say(axes: Axes, theme: Theme, why: str) -> None:
     """Why there is nothing to draw."""
-    axes.text(0.5, 0.5, why, transform=axes.transAxes, ha="center", va="center", color=theme.muted)
+    box = {"facecolor": theme.ground, "edgecolor": theme.muted, "boxstyle": "round,pad=0.6"}
+    axes.text(0.5, 0.5, why, transform=axes.transAxes, ha="center", va="center", color=theme.ink, bbox=box)
 
 
 # --- Confusion matrices (paper Figs 8 and 9) ---------------------------------------------------------------------

@@ -160,14 +160,11 @@ def markdown(metrics: Mapping[str, Mapping[str, Any]]) -> str:
 
 def latex(metrics: Mapping[str, Mapping[str, Any]]) -> str:
     """The figures of every run as rows of a LaTeX table, in the paper's order of columns."""
-    special = {char: f"\\{char}" for char in "&%$#_{}"} | {
-        "\\": "\\textbackslash{}",
-        "~": "\\textasciitilde{}",
-        "^": "\\textasciicircum{}",
-    }
+    special: dict[str, str] = {char: f"\\{char}" for char in "&%$#_{}"}
+    special |= {"\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}"}
+    escaped = str.maketrans(special)
     return "".join(
-        " & ".join([run.translate(str.maketrans(special)), *_cells(figures, "--")]) + " \\\\\n"
-        for run, figures in metrics.items()
+        " & ".join([run.translate(escaped), *_cells(figures, "--")]) + " \\\\\n" for run, figures in metrics.items()
     )
 
 
@@ -192,7 +189,7 @@ def provenance(record: Mapping[str, Any]) -> dict[str, str]:
         "Asked with": " prompt for ".join(filter(None, asked)),
         "Precision": inside("dtype"),
         "On": inside("created").partition("T")[0],
-        "Labels": " ".join(filter(None, [inside("inputs", "labels", "path"), inside("inputs", "labels", "sha256")[:12]])),
-        "Code": " ".join(filter(None, ["cprt", inside("cprt"), inside("git")[:12]])),
+        "Labels": f"{inside('inputs', 'labels', 'path')} {inside('inputs', 'labels', 'sha256')[:12]}".strip(),
+        "Code": f"cprt {inside('cprt')} {inside('git')[:12]}".strip(),
     }
     return facts if record else {}
