@@ -19,6 +19,7 @@ person has to look.
 from __future__ import annotations
 
 import dataclasses
+import math
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -74,6 +75,9 @@ class ScoreArguments:
     threshold_from: str | None = option("predictions.jsonl on the hold-out: choose flag_above from it", None)
     threshold_labels: str | None = option("labels.jsonl with the hold-out's truth", None)
     recall: float = option("share of the hold-out's level-1 photos to be flagged", 0.9)
+    population: list[float] = option(
+        "shares of levels 1 to 4 among the photos to come, to re-weight precision; none: as labelled", factory=list
+    )
     thumbnails: bool = option("small pictures in the HTML page", False)
     batch_size: int = option("photos a forward pass; larger is faster and needs memory", 8)
     concurrency: int = option("requests in flight at an endpoint", 16)
@@ -101,6 +105,10 @@ class ScoreArguments:
             value = getattr(self, name)
             if value is not None and not 0 < value <= 1:
                 raise ValueError(f"{name} must be more than 0 and at most 1, not {value}")
+        if self.population and not (
+            len(self.population) == 4 and all(0 <= share < math.inf for share in self.population) and self.population[0]
+        ):
+            raise ValueError("population: needs four shares, of levels 1 to 4, none negative and the first above 0")
         if self.until_level not in (None, 2, 3, 4):
             raise ValueError(f"until_level must be 2, 3 or 4, not {self.until_level}")
         if self.target == "attributes" and self.prompt not in (None, "taxonomy"):
@@ -167,7 +175,7 @@ def choose_threshold(args: ScoreArguments, taxonomy: Taxonomy) -> Threshold | No
     if args.threshold_from is None or args.threshold_labels is None:
         return None
     labels = read_labels(args.threshold_labels, taxonomy)
-    return choose(labels, read_predictions(args.threshold_from), args.recall, args.threshold_from)
+    return choose(labels, read_predictions(args.threshold_from), args.recall, args.threshold_from, args.population)
 
 
 def ask(
