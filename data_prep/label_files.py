@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from cprt.errors import InputError
-from cprt.records import is_number, read_json, read_jsonl, read_text
+from cprt.files import read_text, read_yaml
+from cprt.numbers import is_number
+from cprt.records import read_json, read_jsonl
 from cprt.taxonomy import LEVELS, Taxonomy
 
 Aliases = Mapping[str, str]
@@ -104,16 +104,13 @@ def read_annotations(path: str | Path, taxonomy: Taxonomy) -> tuple[list[Stated]
 
 def read_aliases(path: str | Path, taxonomy: Taxonomy) -> dict[str, str]:
     """A YAML mapping of other spellings to keys, such as ``face: biometrics``."""
-    try:
-        content = yaml.safe_load(read_text(path))
-    except yaml.YAMLError as error:
-        raise InputError.at(path, "not a YAML file") from error
+    content = read_yaml(path)
     if not isinstance(content, dict):
         raise InputError.at(path, "must be a mapping from other spellings to keys")
     for other, key in content.items():
         if key not in taxonomy.keys:
-            raise InputError.at(path, f"{key!r} is not an attribute of the taxonomy", field=str(other))
-    return {str(other): key for other, key in content.items()}
+            raise InputError.at(path, f"{key!r} is not an attribute of the taxonomy", field=other)
+    return content
 
 
 def _bench_row(row: Any, where: str, taxonomy: Taxonomy, aliases: Aliases) -> Stated:

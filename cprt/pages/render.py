@@ -19,7 +19,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from cprt.pages.colors import LEVEL_COLORS, LEVEL_COLORS_DARK
-from cprt.records import is_number
+from cprt.numbers import is_number
 from cprt.words import counted
 
 _HERE = Path(__file__).parent

@@ -13,8 +13,8 @@ from typing import TypeVar
 from tqdm import tqdm
 
 from cprt.errors import InputError
+from cprt.files import write_bytes
 from cprt.images import load_image
-from cprt.records import write_bytes
 
 SIDE = 160  # pixels, the longer side
 

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cprt.errors import InputError
+from cprt.files import read_text
 from cprt.metrics.agreement import KINDS, MISSING
-from cprt.records import PREDICTION_STATUSES, read_jsonl, read_text
+from cprt.records import PREDICTION_STATUSES, read_jsonl
 from cprt.taxonomy import Taxonomy
 
 _SUFFIX = re.compile(r"\.(?:jpe?g|png|webp|bmp|gif|tiff?)$", re.IGNORECASE)

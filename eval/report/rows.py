@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 from numpy.typing import ArrayLike
 
+from cprt.files import read_yaml
 from cprt.metrics.bootstrap import interval
 from cprt.records import Label, Prediction
 from cprt.scoring import level_of
@@ -139,7 +139,7 @@ def reliability_of(labels: Sequence[Label], predictions: Sequence[Prediction]) -
 
 def paper_table6() -> list[dict[str, Any]]:
     """The rows of the paper's Table 6, figures under the names of metrics.json."""
-    content = yaml.safe_load(PAPER.read_text(encoding="utf-8"))
+    content = read_yaml(PAPER)
     return [dict(zip(content["columns"], row, strict=True)) for row in content["rows"]]
 
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cprt.files import write_bytes, write_text
 from cprt.pages.thumbnails import inside, thumbnails
-from cprt.records import Label, Prediction, write_bytes, write_text
+from cprt.records import Label, Prediction
 from cprt.taxonomy import Taxonomy
 from eval.report.page import page
 from eval.report.plots import calibration_panel, confusion_panel, draw, scores_by_level

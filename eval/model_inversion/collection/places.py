@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cprt.errors import InputError
+from cprt.files import is_safe_path, read_text
 from cprt.images import SUFFIXES
-from cprt.records import is_safe_path, read_text
 
 IMAGES = "all-images"
 _REFERENCES, _NEST = "private-data", "AttackSamples"

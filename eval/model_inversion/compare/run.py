@@ -27,8 +27,9 @@ from tqdm import tqdm
 
 from cprt.config import option, parse, run
 from cprt.errors import InputError
+from cprt.files import write_text
 from cprt.provenance import write_run
-from cprt.records import write_json, write_text
+from cprt.records import write_json
 from eval.model_inversion.compare.chart import accuracy_chart
 from eval.model_inversion.compare.inputs import SETTINGS, Run, from_folders, from_yaml
 from eval.model_inversion.compare.page import FalsePositive, page, thumbnails

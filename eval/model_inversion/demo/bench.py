@@ -26,7 +26,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from cprt.records import write_text
+from cprt.files import write_text
 from eval.model_inversion.demo import faces
 from eval.model_inversion.demo.attacks import adversarial, clouds, degrade
 from eval.model_inversion.demo.networks import save, stack, train_classifier, unstack

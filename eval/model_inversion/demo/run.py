@@ -18,9 +18,10 @@ import torch
 import yaml
 
 from cprt.config import run
+from cprt.files import write_text
 from cprt.images import load_image
 from cprt.provenance import write_run
-from cprt.records import write_json, write_text
+from cprt.records import write_json
 from eval.model_inversion.compare import run as compare
 from eval.model_inversion.demo import faces
 from eval.model_inversion.demo.attacks import clouds

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cprt.files import read_text
 from cprt.images import load_image
-from cprt.records import read_text
 from eval.model_inversion.demo.bench import (
     KINDS,
     BenchSetup,

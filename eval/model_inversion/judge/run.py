@@ -26,6 +26,7 @@ from typing import Any
 
 from cprt.config import option, parse, run
 from cprt.errors import InputError
+from cprt.files import write_text
 from cprt.metrics.severity import wilson_interval
 from cprt.models.ask import Model
 from cprt.models.rate_limiter import Stopped
@@ -33,7 +34,7 @@ from cprt.models.response_cache import ResponseCache, cache_key, read_cache
 from cprt.models.spec import ModelSpec, Request, Response
 from cprt.prompts import digest
 from cprt.provenance import write_run
-from cprt.records import write_json, write_jsonl, write_text
+from cprt.records import write_json, write_jsonl
 from eval.model_inversion.collection.setups import Setup, read_setups
 from eval.model_inversion.judge.panels import Panels, Shown
 from eval.model_inversion.judge.prompts import LAYOUTS

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from cprt.errors import InputError
-from cprt.records import read_text
+from cprt.files import read_text
 
 LABELS = ("yes", "no", "refused", "unparsed", "error")
 KINDS = ("positive", "negative")

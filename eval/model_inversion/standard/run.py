@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 
 from cprt.config import option, parse, run
 from cprt.errors import InputError
+from cprt.files import write_text
 from cprt.images import ImageIndex
 from cprt.metrics.bootstrap import wilson_interval
 from cprt.provenance import write_run
-from cprt.records import write_json, write_text
+from cprt.records import write_json
 from eval.model_inversion.standard.classifier import Classifier, Outputs
 from eval.model_inversion.standard.features import PRDC, frechet_distance, nearest_squared, prdc
 from eval.model_inversion.standard.spec import ClassifierSpec, ClassIndex
