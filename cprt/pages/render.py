@@ -18,8 +18,8 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from cprt.pages.colors import LEVEL_COLORS, LEVEL_COLORS_DARK
 from cprt.numbers import is_number
+from cprt.pages.colors import LEVEL_COLORS, LEVEL_COLORS_DARK
 from cprt.words import counted
 
 _HERE = Path(__file__).parent
