@@ -24,8 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from cprt.errors import InputError
-from cprt.files import read_text, read_yaml_lines
+from cprt.files import read_yaml_lines
 from cprt.records import read_json
+from cprt.tables import read_csv
 
 SETTINGS = ("n", "order", "layout")
 # Of how a judge was asked (ModelSpec), what may change its answers.
@@ -157,8 +158,9 @@ def from_folders(
                     inputs[kind] = str(file)
                 elif kind == "standard":
                     raise InputError.at(str(file), f"no such file, and {path} needs it")
-            if (path.parent / "controls.csv").is_file() and _has_rows(path.parent / "controls.csv"):
-                inputs["controls"] = str(path.parent / "controls.csv")
+            controls = path.parent / "controls.csv"
+            if controls.is_file() and read_csv(controls).rows:  # `cprt mi --controls 0` leaves a header alone
+                inputs["controls"] = str(controls)
             settings = {"n": config.get("n"), "order": config.get("order_seed"), "layout": config.get("layout")}
             runs.append(
                 Run(
@@ -170,11 +172,6 @@ def from_folders(
                 )
             )
     return runs
-
-
-def _has_rows(path: Path) -> bool:
-    """``cprt mi --controls 0`` leaves a header alone."""
-    return any(line.strip() for line in read_text(path).splitlines()[1:])
 
 
 def _config(out: Path) -> Mapping[str, Any]:

@@ -167,8 +167,8 @@ def _counting(refused_as_no: bool) -> str:
     left_out = "unparsed and error" if refused_as_no else "refused, unparsed and error"
     as_no = " and refused is a no in it" if refused_as_no else ""
     return (
-        f"n is every matched reconstruction that the judge was shown; in accuracy_judge only yes is a yes; {left_out} are left out of"
-        f" tp, tn, fp, fn and of what follows from them{as_no}"
+        f"n is every matched reconstruction that the judge was shown; in accuracy_judge only yes is a yes; {left_out} "
+        f"are left out of tp, tn, fp, fn and of what follows from them{as_no}"
     )
 
 
