@@ -65,7 +65,7 @@ class ScoreArguments:
     api_key_env: str | None = option("environment variable that holds its key", None)
     allow_remote: bool = option("photos may go to an endpoint on another machine", False)
     prompt: str | None = option(
-        "what to ask; null: as the adapter was trained, else taxonomy", None, choices=list(PROMPTS)
+        f"what to ask: {', '.join(PROMPTS)}, or a YAML file; null: as the adapter was trained, else taxonomy", None
     )
     target: str | None = option(
         "what to answer; null: as the adapter was trained, else attributes", None, choices=list(TARGETS)
