@@ -30,6 +30,7 @@ from PIL import Image
 from cprt.annotation import consensus, read_stage1, read_stage2, stage1, stage2
 from cprt.config import option, parse, run
 from cprt.errors import InputError
+from cprt.files import read_text
 from cprt.images import ImageIndex, check_images, fit
 from cprt.models.ask import Model, ask, find_missing, hash_photos, open_models, raise_first
 from cprt.models.outcome import Outcome, Status, find_outcomes, with_status
@@ -37,7 +38,7 @@ from cprt.models.response_cache import ResponseCache
 from cprt.models.spec import ModelSpec, Request, read_specs
 from cprt.prompts import digest
 from cprt.provenance import write_run
-from cprt.records import PREDICTION_STATUSES, read_jsonl, read_text, write_json, write_jsonl
+from cprt.records import PREDICTION_STATUSES, read_jsonl, write_json, write_jsonl
 from cprt.taxonomy import Taxonomy
 
 Labels = dict[str, float]
@@ -195,14 +196,12 @@ class Annotator:
     def ask(self, model: Model, cache: ResponseCache, retry: Sequence[str]) -> list[dict[str, Any]]:
         """A row for every photo, after both stages of what is missing were asked."""
         again = self.again(cache, retry)
-        first: Outcomes = ask(model, self.first_requests, cache, self.read_first, again, f"{self.spec.name}, stage 1")
-        second = self.second_requests(first)
+        ask(model, self.first_requests, cache, again, f"{self.spec.name}, stage 1")
+        second = self.second_requests(find_outcomes(self.first_requests, cache, self.read_first, self.spec))
         second_again = {key for first_key, (key, _) in second.items() if first_key in again}
-        label = f"{self.spec.name}, stage 2"
-        found = ask(model, dict(second.values()), cache, self.read_second, second_again, label)
-        return [
-            self._row(id, first[key], found[second[key][0]] if key in second else None) for id, key in self.keys.items()
-        ]
+        ask(model, dict(second.values()), cache, second_again, f"{self.spec.name}, stage 2")
+        first, labelled = self.find(cache)
+        return [self._row(id, first[key], labelled.get(key)) for id, key in self.keys.items()]
 
     def _row(self, id: str, first: Outcome[None], second: Outcome[Labels] | None) -> dict[str, Any]:
         stage, last = (1, first) if second is None else (2, second)

@@ -94,8 +94,8 @@ def from_rows(
     for number, row in enumerate(rows, start=1):
         where = f"models[{number}]"
         own_prompts, own_target = row.get("prompts", prompts), row.get("target", target)
-        if not isinstance(own_prompts, list) or not own_prompts or not set(map(str, own_prompts)) <= set(PROMPTS):
-            raise InputError.at(where, f"must be a list of {', '.join(PROMPTS)}", field="prompts")
+        if not isinstance(own_prompts, list) or not own_prompts or not all(map(_may_be_prompt, own_prompts)):
+            raise InputError.at(where, f"must be a list of {', '.join(PROMPTS)} and YAML files", field="prompts")
         if own_target is not None and own_target not in TARGETS:
             raise InputError.at(where, f"{own_target!r} is not one of {', '.join(TARGETS)}", field="target")
         own.append((own_prompts, own_target))
@@ -109,14 +109,19 @@ def from_rows(
     return _judges(asked, _are_several(own_prompts for own_prompts, _ in own), decoding, taxonomy)
 
 
-def judge_names(rows: Sequence[Mapping[str, Any]], prompts: Sequence[str]) -> list[str]:
+def _may_be_prompt(name: Any) -> bool:
+    return name in PROMPTS or (isinstance(name, str) and name.endswith((".yaml", ".yml")))
+
+
+def judge_names(rows: Sequence[Mapping[str, Any]], prompts: Sequence[str], taxonomy: Taxonomy) -> list[str]:
     """The names of all judges of ``models``, whichever are asked."""
-    own = {row["name"]: row.get("prompts", prompts) for row in rows}
+    own = {row["name"]: dict.fromkeys(row.get("prompts", prompts)) for row in rows}
     several = _are_several(own.values())
-    return [_name(name, prompt, several) for name, prompts in own.items() for prompt in dict.fromkeys(prompts)]
+    called = {prompt: build(prompt, "score", taxonomy).name for of_model in own.values() for prompt in of_model}
+    return [_name(name, called[prompt], several) for name, of_model in own.items() for prompt in of_model]
 
 
-def _are_several(prompts: Iterable[Sequence[str]]) -> bool:
+def _are_several(prompts: Iterable[Iterable[str]]) -> bool:
     """Whether any model is asked with more than one prompt, so that all judges' names tell theirs."""
     return any(len(set(of_model)) > 1 for of_model in prompts)
 
@@ -140,9 +145,12 @@ def _judges(
         for name in dict.fromkeys(prompts):
             as_trained = trained.target if trained is not None and trained.name == name else "score"
             prompt = build(name, target or as_trained, taxonomy)
-            judges.append(Judge(_name(spec.name, name, several), spec, prompt, expected))
+            judges.append(Judge(_name(spec.name, prompt.name, several), spec, prompt, expected))
             if spec.adapter is not None and trained is not None and prompt.digest != trained.digest:
                 print(f"note: {asked_otherwise(spec.adapter, trained)}")
+    doubled = [name for name, count in Counter(judge.name for judge in judges).items() if count > 1]
+    if doubled:
+        raise InputError(f"prompt: two prompts would write to {doubled[0]!r}: give each file a name of its own")
     return judges
 
 

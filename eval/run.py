@@ -13,7 +13,7 @@ command, with any number of processes, goes on.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -29,8 +29,8 @@ from cprt.models.outcome import Outcome, find_outcomes, with_status
 from cprt.models.response_cache import ResponseCache, Shard
 from cprt.models.spec import Response
 from cprt.prompts import PROMPTS, TARGETS
-from cprt.provenance import write_run
-from cprt.records import Label, Prediction, read_labels, read_predictions, write_json, write_jsonl
+from cprt.provenance import run_path, write_run
+from cprt.records import Label, Prediction, read_json, read_labels, read_predictions, write_json, write_jsonl
 from cprt.taxonomy import Taxonomy
 from eval.judges import Judge, from_options, from_rows, judge_names, photo_of
 from eval.metrics import measure, summary_line
@@ -54,7 +54,7 @@ class EvalArguments:
     )
     only: list[str] = option("names of the models to ask; none: all", factory=list)
     prompt: list[str] = option(
-        "what the model is asked: one prompt or several", factory=lambda: ["taxonomy"], choices=list(PROMPTS)
+        f"what the model is asked, one or several of {', '.join(PROMPTS)} and YAML files", factory=lambda: ["taxonomy"]
     )
     target: str | None = option(
         "what it is to answer; null: as the adapter was trained, else score", None, choices=list(TARGETS)
@@ -84,7 +84,7 @@ class EvalArguments:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, not {value}")
-        for name, values, known in (("prompt", self.prompt, PROMPTS), ("retry", self.retry, RETRY)):
+        for name, values, known in (("retry", self.retry, RETRY),):
             for value in values:
                 if value not in known:
                     raise ValueError(f"{name}: {value!r} is not one of {', '.join(known)}")
@@ -106,7 +106,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     (args,) = parse(EvalArguments, argv, prog="cprt eval", description=__doc__)
     taxonomy, shard = Taxonomy.load(args.taxonomy), Shard.from_environment()
     judges = find_judges(args, taxonomy)
-    names = judge_names(args.models, args.prompt) if args.models else [judge.name for judge in judges]
+    names = judge_names(args.models, args.prompt, taxonomy) if args.models else [judge.name for judge in judges]
     by_model = [list(group) for _, group in groupby(judges, key=lambda judge: judge.spec.name)]
     by_model = by_weights(by_model, lambda group: group[0].spec)
     models = open_models([group[0].spec for group in by_model], args.allow_remote)
@@ -118,21 +118,21 @@ def main(argv: Sequence[str] | None = None) -> None:
     hash_photos(paths)
 
     out, read, faults = Path(args.out), reader(taxonomy), list[InputError]()
-    left_out = set(names) - {judge.name for judge in judges}
-    earlier = {name: read_results(out / name, labels, taxonomy) for name in names if name in left_out}
-    results = {name: result for name, result in earlier.items() if result is not None}
+    folders = {name: out / name if len(names) > 1 else out for name in names}
+    results: dict[str, Result] = {}
     with ResponseCache(out / "answers.jsonl", shard) as cache:
         for model, group in zip(models, by_model, strict=True):
             asked = {judge.name: [(model.spec.key(one), one) for one in map(judge.request, paths)] for judge in group}
             requests = {key: request for keyed in asked.values() for key, request in keyed}
             again = with_status(find_outcomes(requests, cache, read, model.spec), args.retry) if args.retry else set()
             try:
-                outcomes = ask(model, requests, cache, read, again)
+                ask(model, requests, cache, again)
             except InputError as reason:  # it cannot be loaded: others are asked all the same
                 faults.append(reason)
                 continue
             if model.stopped is not None:
                 faults.append(model.stopped)
+            outcomes = find_outcomes(requests, cache, read, model.spec)
             missing = sum(outcome.response is None for outcome in outcomes.values())
             if missing and shard.world > 1:
                 print(
@@ -141,17 +141,22 @@ def main(argv: Sequence[str] | None = None) -> None:
                 )
                 continue
             for judge in group:
-                folder = out / judge.name if len(names) > 1 else out
                 of_judge = [outcomes[key] for key, _ in asked[judge.name]]
                 try:
-                    results[judge.name] = write(folder, judge, labels, of_judge, taxonomy, args)
+                    results[judge.name] = write(folders[judge.name], judge, labels, of_judge, taxonomy, args)
                 except InputError as reason:
                     faults.append(reason)
     if results:
-        judged = [name for name in names if name in results]
-        predictions, metrics = {name: results[name][0] for name in judged}, {name: results[name][1] for name in judged}
-        page = write_report(out, labels, predictions, metrics, taxonomy, root if args.thumbnails else None)
-        print(f"{page}: figures beside the paper's, pictures, and the largest errors")
+        for name in set(names) - {judge.name for judge in judges}:  # left out this time, and still on the page
+            earlier = read_results(folders[name], labels, taxonomy)
+            results |= {} if earlier is None else {name: earlier}
+        show(
+            out,
+            {folders[name]: results[name] for name in names if name in results},
+            labels,
+            taxonomy,
+            root if args.thumbnails else None,
+        )
     raise_first(faults)
 
 
@@ -209,10 +214,27 @@ def write(
     return predictions, metrics
 
 
+def show(
+    out: Path, results: Mapping[Path, Result], labels: Sequence[Label], taxonomy: Taxonomy, pictured: Path | None
+) -> None:
+    """Write the page of all judges. A run is called by its folder's name, as cprt compare calls it."""
+    names = {folder: folder.resolve().name for folder in results}
+    page = write_report(
+        out,
+        labels,
+        {names[folder]: predictions for folder, (predictions, _) in results.items()},
+        {names[folder]: metrics for folder, (_, metrics) in results.items()},
+        taxonomy,
+        pictured,
+        records={name: read_json(run_path(folder)) for folder, name in names.items()},
+    )
+    print(f"{page}: figures beside the paper's, pictures, and the largest errors")
+
+
 def read_results(folder: Path, labels: Sequence[Label], taxonomy: Taxonomy) -> Result | None:
     """What an earlier run has left in ``folder``; None where there is nothing, or about other photos."""
     file = folder / "predictions.jsonl"
-    if not file.is_file():
+    if not (file.is_file() and run_path(folder).is_file()):
         return None
     predictions = read_predictions(file)
     if sorted(row.id for row in predictions) != sorted(label.id for label in labels):

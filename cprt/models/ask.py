@@ -1,7 +1,7 @@
 """One way to ask any model and keep what it says: a model that runs here, or one behind an endpoint.
 
 ``open_models`` checks the models of a run before anything slow starts; ``ask`` has those requests answered that have no
-answer yet, and says what became of each.
+answer yet. What became of each says ``cprt.models.outcome``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from cprt.errors import InputError
 from cprt.images import load_image
 from cprt.models.endpoint import Endpoint
 from cprt.models.local import LocalModel
-from cprt.models.outcome import Outcome, Reader, find_outcomes
 from cprt.models.rate_limiter import Stopped
 from cprt.models.response_cache import CacheWriter, ResponseCache
 from cprt.models.spec import ModelSpec, Request, Response, image_digest
@@ -120,17 +119,16 @@ def ask(
     model: Model,
     requests: Mapping[str, Request],
     cache: ResponseCache,
-    read: Reader[T],
     again: Collection[str] = (),
     label: str | None = None,
-) -> dict[str, Outcome[T]]:
-    """What became of every request, by its key, after this process's part of what is missing was asked for.
+) -> None:
+    """Have this process's part of what is missing answered in ``cache``, where ``find_outcomes`` finds it.
 
-    Missing is what has no answer in ``cache``, or is to be asked ``again``. Where the run cannot go on the outcomes are
-    those of what there is, and ``model.stopped`` says why; such a model is asked no more.
+    Missing is what has no answer yet, or is to be asked ``again``. Where the run cannot go on, ``model.stopped`` says
+    why; what came until then is kept, and such a model is asked no more.
 
     Args:
-        read: what the text of an answer means.
+        requests: by their keys.
         again: keys to ask for although they have an answer.
         label: of the progress bar; None: the model's name.
     """
@@ -148,7 +146,6 @@ def ask(
             model.stopped = reason
     if cache.shard.world > 1:
         cache.refresh()  # other processes have gone on meanwhile
-    return find_outcomes(requests, cache, read, model.spec)
 
 
 def find_missing(

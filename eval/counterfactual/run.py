@@ -27,10 +27,10 @@ from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.images import check_images, image_root
 from cprt.models.ask import ask, by_weights, hash_photos, open_models, raise_first
-from cprt.models.outcome import Outcome
+from cprt.models.outcome import Outcome, find_outcomes
 from cprt.models.response_cache import ResponseCache
 from cprt.models.spec import ModelSpec, Request
-from cprt.prompts import Prompt, build
+from cprt.prompts import Prompt, assuming_faces_anonymised, recall
 from cprt.provenance import write_run
 from cprt.records import Prediction, read_json, read_labels, read_predictions, write_json, write_jsonl
 from cprt.scoring import level_of
@@ -126,7 +126,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     with ResponseCache(out / "answers.jsonl") as cache:
         for one in by_weights(runs, lambda one: one.spec):
             asked = [(one.spec.key(request), request) for request in (one.request(root / case.image) for case in cases)]
-            outcomes = ask(models[one.name], dict(asked), cache, reader(taxonomy), label=one.name)
+            ask(models[one.name], dict(asked), cache, label=one.name)
+            outcomes = find_outcomes(dict(asked), cache, reader(taxonomy), one.spec)
             of_run[one.name] = compare(one, cases, [outcomes[key] for key, _ in asked], taxonomy)
     rows = [row for one in runs for row in of_run[one.name]]
     write_jsonl(out / "counterfactual.jsonl", rows)
@@ -226,8 +227,7 @@ def _read_run(folder: str, name: str, record: Any, taxonomy: Taxonomy, place: Pl
     file = Path(folder) / "run.json"
     try:
         asked, config = record["prompt"], record["config"]
-        plain = build(asked["name"], asked["target"], taxonomy)
-        changed = build(asked["name"], asked["target"], taxonomy, faces_anonymised=True)
+        plain = recall(asked, taxonomy, str(file))
         # What may be null is left out of a record where it is: not ModelSpec's own default then.
         row = {"max_pixels": None, "max_new_tokens": None, "temperature": None} | config["judge"]
         if row.pop("base_url", None):
@@ -238,14 +238,12 @@ def _read_run(folder: str, name: str, record: Any, taxonomy: Taxonomy, place: Pl
         adapter = record.get("adapter")
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError.at(file, f"is not the record of cprt eval ({error} is missing or odd)") from error
-    if asked.get("sha256") != plain.digest:
-        raise InputError.at(file, "asked with another prompt or taxonomy than are here now", field="prompt")
     if record["model"] != spec.identity["model"]:
         raise InputError.at(file, f"the model {spec.model} has changed since", field="model")
     if adapter != spec.identity.get("adapter"):
         raise InputError.at(file, f"the adapter {spec.adapter} has changed since", field="adapter")
     predictions = {prediction.id: prediction for prediction in read_predictions(Path(folder) / "predictions.jsonl")}
-    return EvalRun(name, spec, plain, changed, predictions)
+    return EvalRun(name, spec, plain, assuming_faces_anonymised(plain, taxonomy), predictions)
 
 
 # --- Answers -----------------------------------------------------------------------------------------------------

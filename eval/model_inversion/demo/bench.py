@@ -10,27 +10,23 @@ E has no part in making any of them. Files below ``OUT``::
     clean/<class>/             other pictures of the private people
     sources/<set-up>/<class>/  what the adversarial ones of other people were made from: natural images
     truth/<set-up>.csv         filename, class, kind, shows
-    weights/<network>.safetensors
+    weights/<network>.pt2      programs of torch.export
 """
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 from PIL import Image
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from cprt.records import write_text
+from cprt.tables import write_csv
 from eval.model_inversion.demo import faces
 from eval.model_inversion.demo.attacks import adversarial, clouds, degrade
-from eval.model_inversion.demo.networks import stack, train_classifier, unstack
+from eval.model_inversion.demo.networks import save, stack, train_classifier, unstack
 
 EVALUATION_MODEL, TARGETS = "residual", ("plain", "wide")
 KINDS = ("true", "someone else", "nobody", "failure")  # the two in the middle are adversarial
@@ -130,12 +126,6 @@ def truth_file(out: Path, setup: BenchSetup) -> Path:
     return out / "truth" / f"{setup.id}.csv"
 
 
-def write_csv(path: Path, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    text = io.StringIO(newline="")
-    csv.writer(text).writerows([header, *rows])
-    write_text(path, text.getvalue())
-
-
 def _train(out: Path, training: Sequence[Sequence[Image.Image]], settings: Settings) -> dict[str, nn.Module]:
     """Targets and evaluation model, each of its own architecture and seed, on the same pictures as in the paper."""
     pictures = torch.cat([stack(of_class) for of_class in training])
@@ -144,9 +134,7 @@ def _train(out: Path, training: Sequence[Sequence[Image.Image]], settings: Setti
     for number, architecture in enumerate((*TARGETS, EVALUATION_MODEL)):
         seed = 10 * settings.seed + number
         networks[architecture] = train_classifier(architecture, pictures, labels, seed=seed, epochs=settings.epochs)
-        path = out / "weights" / f"{architecture}.safetensors"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save_file(networks[architecture].state_dict(), path)
+        save(networks[architecture], out / "weights" / f"{architecture}.pt2")
     return networks
 
 

@@ -7,17 +7,16 @@ are judged along, so that each judge's own hit and false-alarm rates stand besid
 * ``answers.jsonl``: every reply, durable as it comes. Run the same command again after a kill or an error: only what
   is missing is asked.
 * ``queries.jsonl``: what was shown, a row a query. ``setups.json``: the manifest. ``panels/``: the pictures.
-* ``JUDGE/SETUP/judge.csv``: ``filename,class,response,label``; label is yes, no, refused, unparsed or error, response
-  the raw text. ``controls.csv``: the same after ``kind`` (positive, negative), class being that of the references.
-* ``JUDGE/SETUP/summary.json``: counts of every label, attack accuracy = yes / all, hit rate = yes / positive pairs,
-  false-alarm rate = yes / negative pairs, with Wilson intervals. What got no answer counts in every denominator, and
+* ``JUDGE/SETUP/judge.csv``: ``filename,class,response,label``; label is yes, no, refused, unparsed, error or not_shown,
+  response the raw text. ``controls.csv``: the same after ``kind`` (positive, negative), class being that of B.
+* ``JUDGE/SETUP/summary.json``: counts of every label, attack accuracy = yes / shown, hit rate = yes / positive pairs,
+  false-alarm rate = yes / negative pairs, with Wilson intervals. What was shown and got no answer counts in every
+  denominator; what could not be shown (too few references, a broken file) counts in none and stands as ``not_shown``.
   ``problems`` says why. ``probabilities.csv``: P(yes), where the judge's ``top_logprobs`` gave them.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,12 +32,13 @@ from cprt.models.response_cache import ResponseCache, cache_key, read_cache
 from cprt.models.spec import ModelSpec, Request, read_specs
 from cprt.prompts import digest
 from cprt.provenance import write_run
-from cprt.records import write_json, write_jsonl, write_text
+from cprt.records import write_json, write_jsonl
+from cprt.tables import write_csv
 from eval.model_inversion.collection.setups import Setup, read_setups
 from eval.model_inversion.judge.panels import Panels, Shown
 from eval.model_inversion.judge.prompts import LAYOUTS
 from eval.model_inversion.judge.queries import KINDS, MOST_REFERENCES, Options, Query, plan
-from eval.model_inversion.judge.verdicts import LABELS, read_verdict, yes_probability
+from eval.model_inversion.judge.verdicts import LABELS, NOT_SHOWN, read_verdict, yes_probability
 
 RETRY = ("refused", "unparsed")
 RESERVED = ("panels", "answers.jsonl", "queries.jsonl", "setups.json", "run.json")  # no judge may be called so
@@ -53,6 +53,7 @@ class MiArguments:
     n: int = option("references in Set B, 1 to 5", 4)
     layout: str = option("one labelled picture, or separate images", "panel", choices=list(LAYOUTS))
     controls: int = option("control pairs of each kind for a set-up, 0 for none", 200)
+    pad: bool = option("repeat references of a class that has fewer than n; else its queries are not shown", False)
     seed: int = option("draws references and control pairs", 0)
     order_seed: int | None = option("permutes the references and puts A left or right; null: A left, as drawn", None)
     limit: int | None = option("only the first so many reconstructions of a set-up", None)
@@ -86,13 +87,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise InputError.at("models", f"{reserved[0]!r} is the name of another file in OUT", field="name")
     root, setups = read_setups(args.setups, args.only)
     out = Path(args.out)
-    planned = {setup.id: _plan(setup, args) for setup in setups}
+    options = Options(args.n, args.layout, args.seed, args.order_seed, args.pad)
+    planned = {setup.id: _plan(setup, args, options) for setup in setups}
     if args.dry_run:
-        _print_calls(specs, planned, out)
+        _print_calls(specs, setups, planned, options, out)
         return
 
     models = open_models(specs, args.allow_remote)
-    options = Options(args.n, args.layout, args.seed, args.order_seed)
     judged: list[tuple[str, Setup, dict[str, Any]]] = []
     with ResponseCache(out / "answers.jsonl") as cache:
         panels = Panels(root, out / "panels", options)
@@ -107,7 +108,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             keyed = [queries.requests(model.spec) for _, queries in asked]
             requests = dict(one for of_setup in keyed for one in of_setup if one is not None)
             again = with_status(find_outcomes(requests, cache, read, model.spec), args.retry) if args.retry else set()
-            outcomes = ask(model, requests, cache, read, again)
+            ask(model, requests, cache, again)
+            outcomes = find_outcomes(requests, cache, read, model.spec)
             for (setup, queries), of_setup in zip(asked, keyed, strict=True):
                 found = [
                     Outcome("error", error=shown.problem) if one is None else outcomes[one[0]]
@@ -120,13 +122,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     raise_first(model.stopped for model in models)
     for name, setup, summary in judged:
         _print(name, setup, summary)
-    if all(summary["counts"]["error"] == summary["n"] for _, _, summary in judged):
+    if all(summary["counts"]["error"] == summary["n"] > 0 for _, _, summary in judged):
         first = judged[0][2]["problems"][0]["reason"]
         raise InputError(f"{out}: every query ended in an error (the first: {first})")
 
 
-def _plan(setup: Setup, args: MiArguments) -> list[Query]:
-    queries = plan(setup, args.controls, args.seed)
+def _plan(setup: Setup, args: MiArguments, options: Options) -> list[Query]:
+    queries = plan(setup, args.controls, options)
     if args.limit is None:
         return queries
     first = {image.path for image in setup.reconstructions[: args.limit]}
@@ -177,6 +179,7 @@ class Asked:
                 "path": shown.query.path,
                 "references": list(shown.references),
                 "n": self.options.n,
+                "pad": self.options.pad,
                 "layout": self.options.layout,
                 "a_first": shown.a_first,
                 "seed": self.options.seed,
@@ -195,7 +198,8 @@ class Asked:
         sure: list[tuple[Any, ...]] = []
         problems = []
         for shown, outcome in zip(self.shown, outcomes, strict=True):
-            query, label = shown.query, outcome.value or outcome.status
+            query = shown.query
+            label = NOT_SHOWN if shown.problem is not None else outcome.value or outcome.status
             rows[query.kind].append((query.file, query.claims, outcome.text or "", label))
             failed = outcome.error if outcome.status == "error" else None
             reason = failed or ("; ".join(shown.skipped) if shown.skipped else None)
@@ -212,15 +216,15 @@ class Asked:
             probability = None if outcome.response is None else yes_probability(outcome.response.logprobs)
             if probability is not None:
                 sure.append((query.kind, query.file, query.claims, *probability.values()))
-        _write_csv(folder / "judge.csv", ("filename", "class", "response", "label"), rows["reconstruction"])
-        _write_csv(
+        write_csv(folder / "judge.csv", ("filename", "class", "response", "label"), rows["reconstruction"])
+        write_csv(
             folder / "controls.csv",
             ("kind", "filename", "class", "response", "label"),
             [(kind, *row) for kind in KINDS[1:] for row in rows[kind]],
         )
         if sure:
             header = ("kind", "filename", "class", "p_yes", "yes_mass", "no_mass", "missing_mass")
-            _write_csv(folder / "probabilities.csv", header, sure)
+            write_csv(folder / "probabilities.csv", header, sure)
         else:
             (folder / "probabilities.csv").unlink(missing_ok=True)  # of an earlier run
         counts = {kind: Counter(row[3] for row in rows[kind]) for kind in KINDS}
@@ -238,13 +242,13 @@ class Asked:
 def summarise(counts: Mapping[str, Mapping[str, int]], controls: int) -> dict[str, Any]:
     """Rates of one judge on one set-up from counts of labels by kind, each with its 95% Wilson interval.
 
-    Every rate is over all queries of its kind, whatever became of them; null where there are none.
+    Every rate is over all queries of its kind that were shown, whatever became of them; null where there are none.
     ``answered_accuracy`` is over yes and no alone.
     """
 
     def tally(kind: str) -> dict[str, Any]:
         counted = {label: counts[kind].get(label, 0) for label in LABELS}
-        return {"n": sum(counted.values()), "counts": counted}
+        return {"n": sum(counted.values()), "counts": counted, "not_shown": counts[kind].get(NOT_SHOWN, 0)}
 
     def rates(of: Mapping[str, Any], **successes: str) -> dict[str, Any]:
         parts = {name: of["counts"][label] for name, label in successes.items()}
@@ -280,24 +284,28 @@ def _check_some(asked: Sequence[tuple[Setup, Asked]]) -> None:
             )
 
 
-def _write_csv(path: Path, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """RFC 4180: lines end in CRLF, and cells with commas, quotes or line breaks are quoted."""
-    text = io.StringIO(newline="")
-    csv.writer(text).writerows([header, *rows])
-    write_text(path, text.getvalue())
-
-
-def _print_calls(specs: Sequence[ModelSpec], planned: Mapping[str, Sequence[Query]], out: Path) -> None:
+def _print_calls(
+    specs: Sequence[ModelSpec],
+    setups: Sequence[Setup],
+    planned: Mapping[str, Sequence[Query]],
+    options: Options,
+    out: Path,
+) -> None:
     """What a run would ask of every judge. Set-ups with the same private data share their control pairs."""
     total = {(query.source, query.kind, query.claims, query.file) for queries in planned.values() for query in queries}
     kept = sum("error" not in answer for answer in read_cache(out / "answers.jsonl").values())
     for spec in specs:
         print(f"{spec.name}: at most {len(total):,} calls")
-    for id, queries in planned.items():
-        counts = Counter(query.kind for query in queries)
+    for setup in setups:
+        counts = Counter(query.kind for query in planned[setup.id])
+        few = sum(
+            query.kind == "reconstruction" and len(setup.references_of(query.claims)) < options.least
+            for query in planned[setup.id]
+        )
         print(
-            f"  {id}: {counts['reconstruction']:,} reconstructions, {counts['positive']:,} positive and "
+            f"  {setup.id}: {counts['reconstruction']:,} reconstructions, {counts['positive']:,} positive and "
             f"{counts['negative']:,} negative controls"
+            + (f"; {few:,} cannot be shown, their classes have fewer than {options.least} references" if few else "")
         )
     if kept:
         print(f"  {kept:,} answers are kept in {out / 'answers.jsonl'}; those that still fit are not asked again")
