@@ -6,8 +6,6 @@ like in ``eval/report/page.py``.
 
 from __future__ import annotations
 
-import base64
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +14,8 @@ from typing import Any
 import numpy as np
 import yaml
 from numpy.typing import ArrayLike
-from tqdm import tqdm
 
-from cprt.errors import InputError
-from cprt.images import load_image
+from cprt.images import is_inside, thumbnail_urls
 from cprt.metrics.bootstrap import interval
 from cprt.records import Label, Prediction, write_bytes, write_text
 from cprt.scoring import level_of
@@ -164,22 +160,6 @@ def _scored(labels: Sequence[Label], predictions: Sequence[Prediction]) -> tuple
 
 
 def thumbnails(rows: Sequence[ListedRow], root: Path) -> dict[str, str]:
-    """Id -> a small JPEG as a data URL, made of pixels alone: no metadata, no embedded preview, no colour profile.
-
-    Left out is what has no path, lies outside ``root`` (also through a link) or cannot be read.
-    """
-    paths = {row.label.id: row.label.image for row in rows if row.label.image is not None}
-    found = {}
-    for id, image in tqdm(paths.items(), desc="thumbnails", unit="photo", disable=None):
-        path = root / image
-        if not path.resolve().is_relative_to(root.resolve()):
-            continue
-        try:
-            picture = load_image(path, max_pixels=4 * _THUMBNAIL**2)
-        except InputError:
-            continue
-        picture.thumbnail((_THUMBNAIL, _THUMBNAIL))
-        buffer = io.BytesIO()
-        picture.save(buffer, format="JPEG", quality=75)
-        found[id] = f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
-    return found
+    """Id -> a small picture of each photo that lies in ``root``, links followed, and can be read."""
+    paths = {row.label.id: root / row.label.image for row in rows if row.label.image is not None}
+    return thumbnail_urls({id: path for id, path in paths.items() if is_inside(path, root)}, _THUMBNAIL)

@@ -31,6 +31,7 @@ from tqdm import tqdm
 from cprt.advice import compose, hide_in_order, without_each
 from cprt.config import option, parse, run
 from cprt.errors import InputError
+from cprt.images import reason
 from cprt.models.ask import Model
 from cprt.models.local import DTYPES
 from cprt.models.rate_limiter import Stopped
@@ -44,7 +45,7 @@ from cprt.taxonomy import Taxonomy
 from eval.judges import asked_otherwise, trained_prompt
 from eval.replies import read
 from eval.score.page import page
-from eval.score.photos import Found, Photo, as_text, find_photos, printable, reason
+from eval.score.photos import Found, Photo, as_text, find_photos, printable
 from eval.score.table import note, show_faults, show_table
 from eval.score.threshold import Threshold, choose
 
@@ -200,7 +201,8 @@ def ask(
         for photo, key in keys.items():
             reply = {"error": photo.problem or problems[photo]} if key is None else store.get(key)
             if key is not None and reply is not None and "error" in reply:  # it names the first photo of these bytes
-                reply = {"error": reason(reply["error"], questions[key].images[0])}
+                first = questions[key].images[0]
+                reply = {"error": reason(reply["error"], first, first.name)}
             rows.append(score_row(photo, reply, args, taxonomy))
     return rows, stopped
 

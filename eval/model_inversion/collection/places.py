@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cprt.errors import InputError
-from cprt.images import SUFFIXES
+from cprt.images import is_photo
 from cprt.records import is_safe_path, read_text
 
 IMAGES = "all-images"
@@ -114,7 +114,7 @@ class Tree:
                 yield from ((None, path) for path in self._image(entry, found))
 
     def _image(self, path: Path, found: Found) -> list[str]:
-        if path.suffix.lower() in SUFFIXES:
+        if is_photo(path):
             return [path.relative_to(self.root).as_posix()]
         found.ignored += 1
         return []
