@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from cprt.models.ask import Model
-from cprt.models.response_cache import AnswerStore
-from cprt.models.spec import ModelSpec, Question
+from cprt.models.response_cache import ResponseCache
+from cprt.models.spec import ModelSpec, Request
 from cprt.prompts import Messages
 from cprt.records import write_json
 
@@ -100,12 +100,12 @@ def ours(url: str, calls: int, in_flight: int) -> tuple[float, float]:
     """The same for the same calls through our engine, until the last row is on disk."""
     row = {"name": "m", "model": "m", "base_url": url, "max_new_tokens": 16, "concurrency": in_flight}
     model = Model(ModelSpec.read(row, "benchmark"))
-    with tempfile.TemporaryDirectory() as folder, AnswerStore(Path(folder) / "answers.jsonl") as store:
+    with tempfile.TemporaryDirectory() as folder, ResponseCache(Path(folder) / "answers.jsonl") as cache:
         start = time.perf_counter(), time.process_time()
-        questions = {model.spec.key(question): question for question in (Question(messages(n)) for n in range(calls))}
-        model.ask(questions, store, "ours")
+        requests = {model.spec.key(request): request for request in (Request(messages(n)) for n in range(calls))}
+        model.ask(requests, cache, "ours")
         seconds = time.perf_counter() - start[0], time.process_time() - start[1]
-        assert all(key in store for key in questions)
+        assert all(key in cache for key in requests)
     return seconds
 
 

@@ -30,8 +30,8 @@ import numpy as np
 from PIL import Image
 
 from cprt.models.ask import Model
-from cprt.models.response_cache import AnswerStore
-from cprt.models.spec import ModelSpec, Question
+from cprt.models.response_cache import ResponseCache
+from cprt.models.spec import ModelSpec, Request
 from cprt.records import write_json
 from eval.model_inversion.judge.panels import TILE, draw
 from eval.model_inversion.judge.prompts import SUBJECTS
@@ -80,7 +80,7 @@ def generate(folder: Path, count: int) -> list[Path]:
         coarse = [Image.fromarray(rng.integers(0, 256, (8, 8, 3), dtype=np.uint8)) for _ in range(5)]
         a, *b = (image.resize((TILE, TILE), Image.Resampling.BICUBIC) for image in coarse)
         paths.append(folder / f"{number}.jpg")
-        draw(a, b, SUBJECT.question).save(paths[-1], quality=95, subsampling=0)
+        draw(a, b, SUBJECT.request).save(paths[-1], quality=95, subsampling=0)
     return paths
 
 
@@ -107,12 +107,10 @@ def ours(url: str, panels: list[Path], out: Path, in_flight: int) -> None:
     """All calls through the engine, until the last row is on disk."""
     row = {"name": "m", "model": "m", "base_url": url, "max_new_tokens": 16, "concurrency": in_flight}
     model = Model(ModelSpec.read(row, "benchmark"))
-    with AnswerStore(out) as store:
-        questions = {
-            model.spec.key(question): question for question in (Question(MESSAGES, (path,)) for path in panels)
-        }
-        model.ask(questions, store, "ours")
-        assert len(questions) == len(panels) and all(store[key].get("text") == "No" for key in questions)
+    with ResponseCache(out) as cache:
+        requests = {model.spec.key(request): request for request in (Request(MESSAGES, (path,)) for path in panels)}
+        model.ask(requests, cache, "ours")
+        assert len(requests) == len(panels) and all(cache[key].get("text") == "No" for key in requests)
 
 
 def clock() -> tuple[float, float]:

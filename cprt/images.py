@@ -56,6 +56,7 @@ _HEIF_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b
 # What a photo may unpack to (as Pillow has it), after a JPEG's draft. Phones write JPEGs of 200 megapixels.
 _MOST_PIXELS = 2**30 // 4 // 3
 _MOST_IN_A_JPEG = 500_000_000
+_TOO_MANY = "has too many pixels to be unpacked safely"
 MAX_RATIO = 200  # of the longer side to the shorter one: Qwen's processors refuse more
 # A file with another suffix is no photo; one without any is looked at.
 SUFFIXES = tuple(".jpg .jpeg .jpe .jfif .mpo .png .webp .bmp .gif .tif .tiff .avif .heic .heif .hif".split())
@@ -348,7 +349,7 @@ def _open(path: str | Path) -> Iterator[Image.Image]:
                 raise InputError.at(path, f"is no photo format ({image.format})")
             yield image
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise InputError.at(path, "has too many pixels to be unpacked safely") from error
+        raise InputError.at(path, _TOO_MANY) from error
     except FileNotFoundError as error:
         raise InputError.at(path, "no such image") from error
     except InputError:
@@ -362,7 +363,7 @@ def _open(path: str | Path) -> Iterator[Image.Image]:
 def _identify(path: str | Path) -> Image.Image:
     """Pillow's view of a file: also of phones' HEIC, if the extra is installed, and of JPEGs beyond its limit."""
     try:
-        return Image.open(path)
+        image = Image.open(path)
     except UnidentifiedImageError:
         with open(path, "rb") as file:
             head = file.read(12)
@@ -374,22 +375,31 @@ def _identify(path: str | Path) -> Image.Image:
             hint = "is a HEIC photo: install pillow-heif to read it (pip install 'cprt[heic]')"
             raise InputError.at(path, hint) from None
         register_heif_opener()
-        return Image.open(path)
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as bomb:
-        try:
-            image = JpegImageFile(path)
-        except SyntaxError:
-            raise bomb from None
-        # A draft takes little memory, unless the scans of a JPEG have to be put together in full size first: progressive
-        # ones, and those whose first scan, behind which the file stands, does not hold all components.
-        length = 6 + 2 * image.layers
-        assert image.fp is not None
-        image.fp.seek(-length - 2, os.SEEK_CUR)
-        one_scan = image.fp.read(5) == bytes([0xFF, 0xDA, 0, length, image.layers]) and "progressive" not in image.info
-        if not one_scan or math.prod(image.size) > _MOST_IN_A_JPEG:
-            image.close()
-            raise
-        return image
+        image = Image.open(path)
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        return _identify_large(path)
+    if math.prod(image.size) > _MOST_PIXELS:  # somebody has silenced Pillow's warning
+        image.close()
+        return _identify_large(path)
+    return image
+
+
+def _identify_large(path: str | Path) -> Image.Image:
+    """A JPEG beyond Pillow's limit of which a draft takes little memory. Raises InputError for whatever else it is."""
+    try:
+        image = JpegImageFile(path)
+    except SyntaxError:
+        raise InputError.at(path, _TOO_MANY) from None
+    # Scans have to be put together in full size: progressive ones, and those of a file whose first scan, behind whose
+    # header Pillow has stopped, does not hold all components.
+    assert image.fp is not None
+    length = 6 + 2 * image.layers
+    image.fp.seek(-length - 2, os.SEEK_CUR)
+    one_scan = image.fp.read(5) == bytes([0xFF, 0xDA, 0, length, image.layers]) and "progressive" not in image.info
+    if not one_scan or math.prod(image.size) > _MOST_IN_A_JPEG:
+        image.close()
+        raise InputError.at(path, _TOO_MANY)
+    return image
 
 
 def _upright(image: Image.Image, pixels: Image.Image) -> Image.Image:

@@ -33,8 +33,8 @@ from cprt.errors import InputError
 from cprt.images import ImageIndex, check_images, fit
 from cprt.models.ask import Model
 from cprt.models.rate_limiter import Stopped
-from cprt.models.response_cache import AnswerStore, read_answers
-from cprt.models.spec import ModelSpec, Question, Reply
+from cprt.models.response_cache import ResponseCache, read_cache
+from cprt.models.spec import ModelSpec, Request, Response
 from cprt.prompts import digest
 from cprt.provenance import write_run
 from cprt.records import PREDICTION_STATUSES, read_jsonl, read_text, write_json, write_jsonl
@@ -86,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     out = Path(args.out)
     if args.dry_run:
         for spec in specs:
-            print(estimate(Annotator(spec, photos, taxonomy), read_answers(_answers(out, spec)), args.retry))
+            print(estimate(Annotator(spec, photos, taxonomy), read_cache(_answers(out, spec)), args.retry))
         return
 
     models = [Model(spec, args.allow_remote) for spec in specs]
@@ -97,13 +97,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     stopped: Stopped | None = None
     for model in models:
         annotator = Annotator(model.spec, photos, taxonomy)
-        with AnswerStore(_answers(out, model.spec)) as store:
+        with ResponseCache(_answers(out, model.spec)) as cache:
             try:
                 if stopped is None:
-                    annotator.ask(model, store, args.retry)
+                    annotator.ask(model, cache, args.retry)
             except Stopped as reason:  # what there is is written all the same
                 stopped = reason
-            rows[model.spec.name] = annotator.read(store)
+            rows[model.spec.name] = annotator.read(cache)
     report = write(out, rows, taxonomy)
     config = {**vars(args), "annotators": [spec.record() for spec in specs]}
     prompts = {"stage1": digest(stage1(taxonomy)), "stage2": digest(stage2("", taxonomy))}
@@ -160,48 +160,48 @@ def _read_ids(file: str) -> list[tuple[str, str]]:
 
 
 class Kept(Protocol):
-    """Replies by key: a store, or what was read from its file."""
+    """Responses by key: a cache, or what was read from its file."""
 
     def get(self, key: str, /) -> dict[str, Any] | None: ...
 
 
 class Annotator:
-    """One model, what it is asked about every photo, and what its kept replies mean."""
+    """One model, what it is asked about every photo, and what its kept responses mean."""
 
     def __init__(self, spec: ModelSpec, photos: Sequence[Photo], taxonomy: Taxonomy):
         self.spec, self.taxonomy = spec, taxonomy
         messages = stage1(taxonomy)
-        self.first = {photo.id: Question(messages, (photo.path,)) for photo in photos}
-        self._first_keys = {id: spec.key(question) for id, question in self.first.items()}
+        self.first = {photo.id: Request(messages, (photo.path,)) for photo in photos}
+        self._first_keys = {id: spec.key(request) for id, request in self.first.items()}
 
-    def ask(self, model: Model, store: AnswerStore, retry: Sequence[str]) -> None:
-        """Have both stages of all photos answered in ``store``. Raises Stopped."""
-        again = self.again(store, retry)
+    def ask(self, model: Model, cache: ResponseCache, retry: Sequence[str]) -> None:
+        """Have both stages of all photos answered in ``cache``. Raises Stopped."""
+        again = self.again(cache, retry)
         for stage, missing in ((1, self.missing_first), (2, self.missing_second)):
-            questions = missing(store, again)
-            if questions:
-                model.ask(questions, store, f"{self.spec.name}, stage {stage}")
+            requests = missing(cache, again)
+            if requests:
+                model.ask(requests, cache, f"{self.spec.name}, stage {stage}")
 
     def again(self, kept: Kept, retry: Sequence[str]) -> set[str]:
         """The ids whose status is to be tried once more, from stage one."""
         return {row["id"] for row in self.read(kept) if row["status"] in retry} if retry else set()
 
-    def missing_first(self, kept: Kept, again: set[str]) -> dict[str, Question]:
-        """Stage-one questions to ask, by key; photos with the same bytes share one."""
+    def missing_first(self, kept: Kept, again: set[str]) -> dict[str, Request]:
+        """Stage-one requests to ask, by key; photos with the same bytes share one."""
         keys = self._first_keys
         return {
-            keys[id]: question for id, question in self.first.items() if id in again or not _is_answered(kept, keys[id])
+            keys[id]: request for id, request in self.first.items() if id in again or not _is_answered(kept, keys[id])
         }
 
-    def missing_second(self, kept: Kept, again: set[str]) -> dict[str, Question]:
-        """Stage-two questions to ask, by key, of photos whose stage one has said something."""
+    def missing_second(self, kept: Kept, again: set[str]) -> dict[str, Request]:
+        """Stage-two requests to ask, by key, of photos whose stage one has said something."""
         missing = {}
         for id, first_key in self._first_keys.items():
-            question = self._second(kept.get(first_key))
-            if question is not None:
-                key = self.spec.key(question)
+            request = self._second(kept.get(first_key))
+            if request is not None:
+                key = self.spec.key(request)
                 if id in again or not _is_answered(kept, key):
-                    missing[key] = question
+                    missing[key] = request
         return missing
 
     def read(self, kept: Kept) -> list[dict[str, Any]]:
@@ -209,8 +209,8 @@ class Annotator:
         rows = []
         for id, key in self._first_keys.items():
             first = self._read(kept.get(key), 1)
-            question = self._second(kept.get(key))
-            second = None if question is None else self._read(kept.get(self.spec.key(question)), 2)
+            request = self._second(kept.get(key))
+            second = None if request is None else self._read(kept.get(self.spec.key(request)), 2)
             last = second or first
             rows.append(
                 {
@@ -225,29 +225,29 @@ class Annotator:
             )
         return rows
 
-    def _second(self, first: Mapping[str, Any] | None) -> Question | None:
-        """The question of stage two, None where stage one gave nothing to go by."""
+    def _second(self, first: Mapping[str, Any] | None) -> Request | None:
+        """The request of stage two, None where stage one gave nothing to go by."""
         outcome = self._read(first, 1)
-        return Question(stage2(outcome["text"], self.taxonomy)) if outcome["status"] == "ok" else None
+        return Request(stage2(outcome["text"], self.taxonomy)) if outcome["status"] == "ok" else None
 
     def _read(self, row: Mapping[str, Any] | None, stage: int) -> dict[str, Any]:
         """``status``, ``text``, ``labels`` and ``error`` of one call."""
-        reply = Reply(error="not asked: the run stopped before") if row is None else Reply.read(row)
+        response = Response(error="not asked: the run stopped before") if row is None else Response.read(row)
         labels, error = None, None
-        if reply.text is None:
-            status, error = "error", reply.error
-        elif reply.refused:
-            status, error = "refused", f"the endpoint refused ({reply.finish})"
-        elif not reply.complete:
+        if response.text is None:
+            status, error = "error", response.error
+        elif response.refused:
+            status, error = "refused", f"the endpoint refused ({response.finish})"
+        elif not response.complete:
             status, error = "unparsed", f"cut off at {self.spec.max_new_tokens} tokens"
         elif stage == 1:
-            status = read_stage1(reply.text, self.taxonomy)
+            status = read_stage1(response.text, self.taxonomy)
         else:
-            status, labels = read_stage2(reply.text, self.taxonomy)
+            status, labels = read_stage2(response.text, self.taxonomy)
         if status != "ok":
             reason = error or {"refused": "refused in words", "unparsed": "no JSON with every key"}[status]
             error = f"stage {stage}: {reason}"
-        return {"status": status, "text": reply.text, "labels": labels, "error": error}
+        return {"status": status, "text": response.text, "labels": labels, "error": error}
 
 
 def estimate(annotator: Annotator, kept: Kept, retry: Sequence[str]) -> str:
@@ -260,8 +260,8 @@ def estimate(annotator: Annotator, kept: Kept, retry: Sequence[str]) -> str:
     first = annotator.missing_first(kept, annotator.again(kept, retry))
     unseen = "x" * (4 * STAGE1_TOKENS * attributes)  # what stage one will say
     second = [*annotator.missing_second(kept, set()).values()]
-    second += [Question(stage2(unseen, annotator.taxonomy))] * len(first)
-    read = sum(_tokens(question, spec.max_pixels) for question in [*first.values(), *second])
+    second += [Request(stage2(unseen, annotator.taxonomy))] * len(first)
+    read = sum(_tokens(request, spec.max_pixels) for request in [*first.values(), *second])
     written = attributes * (STAGE1_TOKENS * len(first) + STAGE2_TOKENS * len(second))
     return (
         f"{spec.name}: {len(first)} + {len(second)} calls (stage 1 + 2) for {len(annotator.first)} photos, about "
@@ -269,9 +269,9 @@ def estimate(annotator: Annotator, kept: Kept, retry: Sequence[str]) -> str:
     )
 
 
-def _tokens(question: Question, max_pixels: int | None) -> int:
-    tokens = sum(len(part.get("text", "")) for message in question.messages for part in message["content"]) // 4
-    for path in question.images:
+def _tokens(request: Request, max_pixels: int | None) -> int:
+    tokens = sum(len(part.get("text", "")) for message in request.messages for part in message["content"]) // 4
+    for path in request.images:
         with Image.open(path) as image:  # its header
             width, height = fit(image.size, max_pixels or image.width * image.height)
         tokens += -(-width // 32) * -(-height // 32)

@@ -25,7 +25,7 @@ from tqdm import tqdm
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.images import ImageIndex, load_image
-from cprt.models.response_cache import AnswerStore
+from cprt.models.response_cache import ResponseCache
 from cprt.provenance import write_run
 from cprt.records import read_text, write_jsonl
 
@@ -86,7 +86,7 @@ def cache_images(
     reasons |= {path: "is no file" for path in wanted if not (index.root / path).is_file()}  # a dangling link, a pipe
     targets = _targets([path for path in wanted if path not in reasons], reasons)
     recipe = [max_pixels, quality]
-    with AnswerStore(out / "manifest.jsonl") as manifest:
+    with ResponseCache(out / "manifest.jsonl") as manifest:
         jobs = []
         for path, target in targets.items():
             stat = (index.root / path).stat()

@@ -1,8 +1,9 @@
-"""``cprt pairs``: labels -> instruction-response pairs for SFT: a level-balanced training set, the rest as hold-out.
+"""``cprt pairs``: labels -> instruction-response pairs for SFT: a hold-out in the collection's own proportions of
+levels, and a level-balanced training set from the rest (``data_prep/split.py`` says why in this order).
 
-No photo is on two sides: a duplicate of an excluded photo is left out, and so is a hold-out photo that repeats a
-training photo. Writes ``OUT/{train,holdout}.jsonl``, and as data card ``OUT/card.json`` and ``card.png`` (levels and
-attributes, as paper Fig. 7), with ``--models`` the lengths of the pairs in each model's tokens too.
+No photo is on two sides: a duplicate of an excluded photo is left out, and so is one of a hold-out photo. Writes
+``OUT/{train,holdout}.jsonl``, and as data card ``OUT/card.json`` and ``card.png`` (levels and attributes, as paper
+Fig. 7), with ``--models`` the lengths of the pairs in each model's tokens too.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from tqdm import tqdm
 
 from cprt.answers import render
@@ -29,6 +29,7 @@ from data_prep.card import data_card, draw_card
 from data_prep.duplicates import DEFAULT_THRESHOLD, Fingerprint, clusters, fingerprint
 from data_prep.exclusions import read_exclusions
 from data_prep.lengths import check_lengths
+from data_prep.split import draw_balanced, draw_holdout
 
 
 @dataclass
@@ -39,6 +40,7 @@ class PairsArguments:
     prompt: str = option("what the model is asked", "taxonomy", choices=list(PROMPTS))
     target: str = option("what it is to answer", "score", choices=list(TARGETS))
     size: int = option("training pairs to draw, as equally from the levels as they allow", 2048)
+    holdout: int | None = option("hold-out pairs to draw first, in the collection's proportions; null: a fifth", None)
     seed: int = option("seed of the draw and of the order", 0)
     exclude: list[str] = option(
         "files whose photos must not be trained on: labels.jsonl, CPRT-Bench JSON, or an id a line", factory=list
@@ -51,9 +53,10 @@ class PairsArguments:
     taxonomy: str | None = option("YAML that extends the published taxonomy", None)
 
     def __post_init__(self) -> None:
-        for name, least in (("size", 1), ("max_tokens", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
+        for name, least in (("size", 1), ("holdout", 0), ("max_tokens", 1)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ValueError(f"{name} must be at least {least}, not {value}")
         if self.seed < 0:
             raise ValueError(f"seed must not be negative, not {self.seed}")
         if not 0 <= self.duplicate_bits <= 16:
@@ -80,16 +83,24 @@ def main(argv: Sequence[str] | None = None) -> None:
     candidates, dropped = leave_out(labels, excluded.images, twins)
     if not candidates:
         raise InputError.at(args.labels, "every photo is a duplicate of an excluded one")
-    train, rest = split(candidates, args.size, args.seed)
-    holdout, repeated = leave_out(rest, [label.id for label in train], twins)
+    held_out = len(candidates) // 5 if args.holdout is None else args.holdout
+    holdout, rest = draw_holdout(candidates, held_out, args.seed)
+    rest, repeated = leave_out(rest, [label.id for label in holdout], twins)
     dropped += repeated
+    train, unused = draw_balanced(rest, args.size, args.seed)
+    if not train:
+        raise InputError.at(args.labels, f"a hold-out of {len(holdout)} leaves no photo to train on", field="holdout")
     parts = {"train": train, "holdout": holdout}
     pairs = {name: [make_pair(label, prompt, taxonomy) for label in part] for name, part in parts.items()}
     lengths = [
         check_lengths(model, [*pairs["train"], *pairs["holdout"]], root, args.max_pixels, args.max_tokens)
         for model in args.models
     ]
-    card = data_card(parts, taxonomy) | {"left_out_duplicates": dropped, "token_lengths": lengths}
+    card = data_card(parts, taxonomy) | {
+        "unused": len(unused),
+        "left_out_duplicates": dropped,
+        "token_lengths": lengths,
+    }
     for name, rows in pairs.items():
         write_jsonl(Path(args.out) / f"{name}.jsonl", rows)
     write_json(Path(args.out) / "card.json", card)
@@ -98,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     write_run(
         args.out, args, {"labels": args.labels, **{f"exclude_{i}": f for i, f in enumerate(args.exclude)}}, **facts
     )
-    _report(args, parts, dropped, lengths)
+    _report(args, parts, len(unused), dropped, lengths)
 
 
 def make_pair(label: Label, prompt: Prompt, taxonomy: Taxonomy) -> Pair:
@@ -113,36 +124,6 @@ def make_pair(label: Label, prompt: Prompt, taxonomy: Taxonomy) -> Pair:
     )
     completion = [{"role": "assistant", "content": [{"type": "text", "text": answer}]}]
     return Pair(label.id, [label.image], prompt.messages(), completion, label.level, label.score)
-
-
-def split(labels: Sequence[Label], size: int, seed: int) -> tuple[list[Label], list[Label]]:
-    """A level-balanced draw of ``size`` labels in random order, and the rest, ordered by id.
-
-    A level with fewer rows than its share gives all it has and the others fill up. The draw depends on the ids and the
-    seed, not on the order of the file.
-    """
-    rng = np.random.default_rng(seed)
-    by_level: dict[int, list[Label]] = {level: [] for level in LEVELS}
-    for label in sorted(labels, key=lambda label: label.id):
-        by_level[label.level].append(label)
-    quota = shares([len(by_level[level]) for level in LEVELS], size)
-    train: list[Label] = []
-    holdout: list[Label] = []
-    for level, share in zip(LEVELS, quota, strict=True):
-        order = rng.permutation(len(by_level[level]))
-        train += [by_level[level][i] for i in order[:share]]
-        holdout += [by_level[level][i] for i in order[share:]]
-    train = [train[i] for i in rng.permutation(len(train))]
-    return train, sorted(holdout, key=lambda label: label.id)
-
-
-def shares(available: Sequence[int], size: int) -> list[int]:
-    """How many of each class to take so that ``size`` (or all there is) are taken, as equally as possible."""
-    taken = [0] * len(available)
-    for _ in range(min(size, sum(available))):
-        open_classes = [i for i, count in enumerate(available) if taken[i] < count]
-        taken[min(open_classes, key=lambda i: taken[i])] += 1
-    return taken
 
 
 def fingerprints(root: Path, paths: Sequence[str]) -> list[Fingerprint]:
@@ -201,6 +182,7 @@ def _check_labels(labels: Sequence[Label], path: str) -> None:
 def _report(
     args: PairsArguments,
     parts: dict[str, list[Label]],
+    unused: int,
     dropped: Sequence[dict[str, str]],
     lengths: Sequence[dict[str, Any]],
 ) -> None:
@@ -210,12 +192,13 @@ def _report(
         print(f"{Path(args.out) / name}.jsonl: {len(part)} pairs ({levels})")
     train = Counter(label.level for label in parts["train"])
     if len(parts["train"]) < args.size:
-        print(
-            f"  --size {args.size} is more than there is: all {len(parts['train'])} train, no hold-out is left "
-            "(training watches one: take a smaller --size, or train with --eval_strategy no)"
-        )
+        print(f"  --size {args.size} is more than there is: all the other {len(parts['train'])} photos train")
     elif max(train.values()) - min(train[level] for level in LEVELS) > 1:
         print("  a level had fewer rows than its share: it gave all it has, the others filled up")
+    if unused:
+        print(f"  {unused} photos are in neither: a level-balanced draw leaves them over")
+    if not parts["holdout"]:
+        print("  no hold-out: nothing to calibrate on, to choose a threshold or a checkpoint by")
     if dropped:
         examples = ", ".join(f"{row['id']} = {row['duplicate_of']}" for row in dropped[:3])
         print(f"  {len(dropped)} duplicates left out: {examples}{', ...' if len(dropped) > 3 else ''} (see card.json)")

@@ -13,7 +13,7 @@ from typing import Any
 from cprt.errors import InputError
 from cprt.models.decoding import SCORE_LEAD_IN
 from cprt.models.local import check_adapter
-from cprt.models.spec import ModelSpec, Question
+from cprt.models.spec import ModelSpec, Request
 from cprt.prompts import PROMPTS, TARGETS, Prompt, build
 from cprt.records import Label, read_json
 from cprt.taxonomy import Taxonomy
@@ -34,11 +34,11 @@ class Judge:
     def model(self) -> str:
         return self.spec.model if self.spec.adapter is None else f"{self.spec.model}+{self.spec.adapter}"
 
-    def question(self, photo: Path) -> Question:
+    def request(self, photo: Path) -> Request:
         lead_in = None
         if self.expected and self.spec.base_url is None:
             lead_in = SCORE_LEAD_IN if self.prompt.target == "score" else ""
-        return Question(self.prompt.messages(), (photo,), lead_in)
+        return Request(self.prompt.messages(), (photo,), lead_in)
 
     def record(self) -> dict[str, Any]:
         """How its answers were decoded, for the run record."""

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from cprt.errors import InputError
-from cprt.models.response_cache import AnswerStore, read_answers
+from cprt.models.response_cache import ResponseCache, read_cache
 
 Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Shard:
-    """Which part of the questions this process asks: ``rank`` of ``world``, as `accelerate launch` says."""
+    """Which part of the requests this process asks: ``rank`` of ``world``, as `accelerate launch` says."""
 
     rank: int = 0
     world: int = 1
@@ -34,7 +34,7 @@ class Shard:
         return Shard(int(rank), int(world))
 
     def has(self, key: str) -> bool:
-        """Whether the question with this key (a hexadecimal digest) is this process's to ask."""
+        """Whether the request with this key (a hexadecimal digest) is this process's to ask."""
         return int(key[:12], 16) % self.world == self.rank
 
     @property
@@ -43,25 +43,25 @@ class Shard:
 
 
 class Kept:
-    """What this process's store and the other files hold.
+    """What this process's cache and the other files hold.
 
-    Only what failed or was refused is ever asked again, so of several answers to one question the best counts.
+    Only what failed or was refused is ever asked again, so of several answers to one request the best counts.
 
     Args:
         rank_of: how good an answer is, the lowest best.
     """
 
-    def __init__(self, out: Path, store: AnswerStore):
-        self._store = store
-        others = sorted(path for path in out.glob("answers*.jsonl") if path.name != store.path.name)
-        self._others = [read_answers(path) for path in others]
+    def __init__(self, out: Path, cache: ResponseCache):
+        self._cache = cache
+        others = sorted(path for path in out.glob("answers*.jsonl") if path.name != cache.path.name)
+        self._others = [read_cache(path) for path in others]
 
     def get(self, key: str, rank_of: Callable[[Row], int]) -> Row | None:
         """The best answer or error kept under ``key``, None when there is neither."""
-        every = [self._store.get(key), *(other.get(key) for other in self._others)]
+        every = [self._cache.get(key), *(other.get(key) for other in self._others)]
         found = [row for row in every if row is not None]
         return min(found, key=rank_of) if len(found) > 1 else found[0] if found else None
 
     def missing(self, keys: Iterable[str]) -> int:
         """How many of the keys have neither an answer nor an error."""
-        return sum(self._store.get(key) is None and not any(key in other for other in self._others) for key in keys)
+        return sum(self._cache.get(key) is None and not any(key in other for other in self._others) for key in keys)

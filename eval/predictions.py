@@ -1,4 +1,4 @@
-"""From a kept reply to a row of predictions.jsonl: what the text says, and what the probabilities say."""
+"""From a kept response to a row of predictions.jsonl: what the text says, and what the probabilities say."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 from cprt.advice import compose
 from cprt.models.decoding import Summary, from_top_logprobs, summarise
-from cprt.models.spec import Reply
+from cprt.models.spec import Response
 from cprt.records import PREDICTION_STATUSES, Label, Prediction
 from cprt.taxonomy import Taxonomy
 from eval.judges import Judge
-from eval.replies import read
+from eval.responses import read
 
 
 def predict(judge: Judge, label: Label, row: Mapping[str, Any] | None, taxonomy: Taxonomy) -> Prediction:
@@ -21,7 +21,7 @@ def predict(judge: Judge, label: Label, row: Mapping[str, Any] | None, taxonomy:
     scores at all), ``composed_score`` by the exact function from the attributes that the text names.
     """
     outcome = read(row, judge.spec.max_new_tokens, taxonomy)
-    distribution = _summary(Reply.read(row)) if judge.expected and row is not None else None
+    distribution = _summary(Response.read(row)) if judge.expected and row is not None else None
     decoded: dict[str, Any] = {}
     if distribution is not None:
         decoded = {
@@ -48,7 +48,7 @@ def predict(judge: Judge, label: Label, row: Mapping[str, Any] | None, taxonomy:
 
 
 def quality(judge: Judge, label: Label, taxonomy: Taxonomy) -> Any:
-    """A function that ranks kept answers to one question, the best first: ok, unparsed, refused, error."""
+    """A function that ranks kept answers to one request, the best first: ok, unparsed, refused, error."""
 
     def rank(row: Mapping[str, Any]) -> int:
         return PREDICTION_STATUSES.index(predict(judge, label, row, taxonomy).status)
@@ -56,8 +56,8 @@ def quality(judge: Judge, label: Label, taxonomy: Taxonomy) -> Any:
     return rank
 
 
-def _summary(reply: Reply) -> Summary | None:
-    distribution = reply.distribution  # of a local model, over all scores
-    if distribution is None and reply.logprobs is not None:
-        distribution = from_top_logprobs(reply.logprobs)
+def _summary(response: Response) -> Summary | None:
+    distribution = response.distribution  # of a local model, over all scores
+    if distribution is None and response.logprobs is not None:
+        distribution = from_top_logprobs(response.logprobs)
     return None if distribution is None else summarise(distribution)

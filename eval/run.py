@@ -25,8 +25,8 @@ from cprt.images import check_images, image_root
 from cprt.models.ask import Model
 from cprt.models.local import DTYPES
 from cprt.models.rate_limiter import Stopped
-from cprt.models.response_cache import AnswerStore
-from cprt.models.spec import Question
+from cprt.models.response_cache import ResponseCache
+from cprt.models.spec import Request
 from cprt.prompts import PROMPTS, TARGETS
 from cprt.provenance import write_run
 from cprt.records import Label, Prediction, read_labels, write_json, write_jsonl
@@ -127,18 +127,18 @@ def main(argv: Sequence[str] | None = None) -> None:
     out, faults = Path(args.out), list[InputError]()
     predictions: dict[str, list[Prediction]] = {}
     metrics: dict[str, dict[str, Any]] = {}
-    with AnswerStore(out / shard.file) as store:
+    with ResponseCache(out / shard.file) as cache:
         for group in by_model:
             model = models.pop(0)  # a local one leaves memory before the next is loaded
-            asked = [Asked(judge, [judge.spec.key(judge.question(path)) for path in paths]) for judge in group]
+            asked = [Asked(judge, [judge.spec.key(judge.request(path)) for path in paths]) for judge in group]
             try:
-                ask(model, asked, labels, paths, store, shard, taxonomy, args.retry)
+                ask(model, asked, labels, paths, cache, shard, taxonomy, args.retry)
             except Stopped as reason:  # what there is is written all the same, and other models are asked
                 faults.append(reason)
             except InputError as reason:
                 faults.append(reason)
                 continue
-            kept = Kept(out, store)  # read anew: other processes have gone on meanwhile
+            kept = Kept(out, cache)  # read anew: other processes have gone on meanwhile
             missing = sum(kept.missing(one.keys) for one in asked)
             if missing and shard.world > 1:
                 print(
@@ -187,23 +187,23 @@ def ask(
     asked: Sequence[Asked],
     labels: Sequence[Label],
     paths: Sequence[Path],
-    store: AnswerStore,
+    cache: ResponseCache,
     shard: Shard,
     taxonomy: Taxonomy,
     retry: Sequence[str],
 ) -> None:
-    """Have this process's part of the questions answered in ``store``: all prompts of one model. Raises Stopped."""
-    kept, questions = Kept(store.path.parent, store), dict[str, Question]()
+    """Have this process's part of the requests answered in ``cache``: all prompts of one model. Raises Stopped."""
+    kept, requests = Kept(cache.path.parent, cache), dict[str, Request]()
     for one in asked:
         for label, path, key in zip(labels, paths, one.keys, strict=True):
             if shard.has(key):
                 row = kept.get(key, quality(one.judge, label, taxonomy))
                 again = retry and row and predict(one.judge, label, row, taxonomy).status in retry
                 if row is None or "error" in row or again:
-                    questions[key] = one.judge.question(path)
-    if questions:
+                    requests[key] = one.judge.request(path)
+    if requests:
         part = f", part {shard.rank + 1} of {shard.world}" if shard.world > 1 else ""
-        model.ask(questions, store, model.spec.name + part)
+        model.ask(requests, cache, model.spec.name + part)
 
 
 def write(

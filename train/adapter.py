@@ -33,12 +33,18 @@ def quantization(model_args: ModelConfig) -> BitsAndBytesConfig | None:
     return config
 
 
-def check_quantized(model: Any) -> int:
-    """Number of quantised layers. Raises InputError when one is outside the language model: it would see worse."""
+def quantized_layers(model: Any) -> int:
+    """Number of four-bit layers, each held to one layout. Every process must call it.
+
+    On CPUs with AVX512-BF16 bitsandbytes repacks such a layer in place, with coarser scales, as soon as it is used in
+    evaluation, and lets no gradient through it from then on. Raises InputError when a layer lies outside the language
+    model: it would see worse.
+    """
     from bitsandbytes.nn import Linear4bit
 
-    names = [name for name, module in model.named_modules() if isinstance(module, Linear4bit)]
-    for name in names:
+    layers = {name: module for name, module in model.named_modules() if isinstance(module, Linear4bit)}
+    for name, layer in layers.items():
         if "language_model." not in name:
             raise InputError(f"load_in_4bit: {name} is outside the language model and would be quantised")
-    return len(names)
+        layer.support_avx512bf16_for_cpu = False
+    return len(layers)

@@ -112,11 +112,12 @@ def check_effect(model: Any, folder: str | Path, batch: Mapping[str, torch.Tenso
     def logits() -> torch.Tensor:
         return model(**inputs, logits_to_keep=_LOGITS).logits.float()
 
-    trained = logits()
-    with model.disable_adapter():
-        plain = logits()
+    # Loading first: it may touch the base (four-bit weights are unpacked), and all three shall stand on the same.
     model.load_adapter(str(folder), "reopened")
     try:
+        trained = logits()
+        with model.disable_adapter():
+            plain = logits()
         model.set_adapter("reopened")
         reopened = logits()
     finally:

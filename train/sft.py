@@ -20,7 +20,7 @@ from cprt.images import check_images, image_root
 from cprt.models.local import identity, load_model, load_processor, revision_of
 from cprt.provenance import run_record
 from cprt.records import read_pairs, write_json
-from train.adapter import check_quantized, lora_config, quantization
+from train.adapter import lora_config, quantization, quantized_layers
 from train.checkpoints import check_resume, claim
 from train.checks import StopOnBadLoss, adapter_tensors, check_effect, check_saved, preview_labels, trainable_table
 from train.holdout import HoldOut, check_learnt
@@ -63,6 +63,7 @@ def main() -> None:
         attn_implementation=model_args.attn_implementation,
         quantization_config=quantization(model_args),
     )
+    in_four_bits = quantized_layers(model) if model_args.load_in_4bit else 0
     # Qwen3-VL says it takes no loss arguments. Left so, the loss is a mean of micro-batch means, and four batches of
     # one train another model than one batch of four.
     model.accepts_loss_kwargs = True
@@ -90,8 +91,8 @@ def main() -> None:
     tracking = None
     if trainer.is_world_process_zero():
         print("trained:", trainable_table(trainer.model), sep="\n")
-        if model_args.load_in_4bit:
-            print(f"in four bits: {check_quantized(model)} layers of the language model")
+        if in_four_bits:
+            print(f"in four bits: {in_four_bits} layers of the language model")
         print("the loss is taken on:", *(f"  {text!r}" for text in preview_labels(trainer)), sep="\n")
         print(
             f"{len(pairs)} pairs, {data.global_batch_size} a step ({args.gradient_accumulation_steps} x "

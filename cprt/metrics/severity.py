@@ -8,7 +8,7 @@ an accuracy over no pair) is None, never 0 or NaN.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -40,6 +40,7 @@ __all__ = [
     "level_accuracy",
     "mae",
     "paired_difference",
+    "paired_differences",
     "pairwise_accuracy",
     "pearson",
     "spearman",
@@ -155,31 +156,59 @@ def paired_difference(
     resamples: int = 1000,
     seed: int = 0,
 ) -> dict[str, dict[str, Any]]:
-    """Whether two judges of the same images differ: figure -> ``difference``, ``ci`` and ``p``.
+    """Whether two judges of the same images differ: ``paired_differences`` of this one pair."""
+    judges = {"first": first, "second": second}
+    pair = ("first", "second")
+    return paired_differences(truth, judges, true_levels, [pair], taxonomy, resamples=resamples, seed=seed)[pair]
 
-    ``difference`` is the figure of ``first`` minus that of ``second``. Both are computed on the same resampled images,
-    so what makes an image hard for both cancels; ``ci`` is the 95% percentile interval, ``p`` two-sided. None where a
-    figure is undefined. All four columns are (N,), only images that both have scored. Raises ValueError on others.
+
+def paired_differences(
+    truth: ArrayLike,
+    judges: Mapping[str, ArrayLike],
+    true_levels: ArrayLike,
+    pairs: Sequence[tuple[str, str]],
+    taxonomy: Taxonomy | None = None,
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+    done: Callable[[], object] = lambda: None,
+) -> dict[tuple[str, str], dict[str, dict[str, Any]]]:
+    """Whether judges of the same images differ: pair -> figure -> ``difference``, ``ci`` and ``p``.
+
+    ``difference`` is the figure of a pair's first judge minus that of its second. All are computed on the same
+    resampled images, so what makes an image hard for both cancels; each judge is resampled once, however many pairs it
+    is in.
+    ``ci`` is the 95% percentile interval, ``p`` two-sided. None where a figure is undefined.
+
+    Args:
+        truth, true_levels: (N,), only images that all judges have scored.
+        judges: name -> (N,) scores.
+        pairs: names of judges; those in no pair are left alone.
+        done: called after each judge, for a progress bar.
+
+    Raises ValueError on columns of other lengths.
     """
     t, levels = as_columns(truth, true_levels)
-    sides, resampled = [], []
     weights = resample(len(t), resamples, seed) if len(t) and resamples else []
-    for scores in (first, second):
-        _, prediction = as_columns(truth, scores)
+    figures, resampled = {}, {}
+    for name in dict.fromkeys(name for pair in pairs for name in pair):
+        _, prediction = as_columns(truth, judges[name])
         predicted_levels = levels_of(prediction, taxonomy)
-        sides.append(_figures(t, prediction, levels, predicted_levels))
+        figures[name] = _figures(t, prediction, levels, predicted_levels)
         if weights:
-            resampled.append(_resampled(t, prediction, levels, levels == predicted_levels, weights))
-    found: dict[str, dict[str, Any]] = {}
-    for name, of_first in sides[0].items():
-        of_second = sides[1][name]
-        row = dict.fromkeys(("difference", "ci", "p"))
-        if of_first is not None and of_second is not None:
-            row["difference"] = of_first - of_second
-            if weights:
-                differences = resampled[0][name] - resampled[1][name]
-                row |= {"ci": interval(differences), "p": p_value(differences)}
-        found[name] = row
+            resampled[name] = _resampled(t, prediction, levels, levels == predicted_levels, weights)
+        done()
+    found: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
+    for first, second in pairs:
+        found[first, second] = rows = {}
+        for figure, value in figures[first].items():
+            other = figures[second][figure]
+            rows[figure] = dict.fromkeys(("difference", "ci", "p"))
+            if value is not None and other is not None:
+                rows[figure]["difference"] = value - other
+                if weights:
+                    differences = resampled[first][figure] - resampled[second][figure]
+                    rows[figure] |= {"ci": interval(differences), "p": p_value(differences)}
     return found
 
 

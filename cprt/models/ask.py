@@ -15,13 +15,13 @@ from cprt.errors import InputError
 from cprt.images import load_image
 from cprt.models.endpoint import Endpoint
 from cprt.models.local import LocalModel
-from cprt.models.response_cache import AnswerStore, Keeper
-from cprt.models.spec import ModelSpec, Question, Reply
+from cprt.models.response_cache import CacheWriter, ResponseCache
+from cprt.models.spec import ModelSpec, Request, Response
 from cprt.prompts import digest
 
 
 class Model:
-    """A model that answers questions. A local one is loaded at the first question and stays loaded.
+    """A model that answers requests. A local one is loaded at the first request and stays loaded.
 
     Raises InputError for an endpoint on another machine without ``allow_remote``, or whose key is not there.
     """
@@ -36,47 +36,47 @@ class Model:
         """Whether photos leave this machine."""
         return self._endpoint is not None and self._endpoint.is_remote
 
-    def ask(self, questions: Mapping[str, Question], store: AnswerStore, label: str) -> None:
-        """Put the reply to every question (by its key) into ``store``, each durable as soon as it has come.
+    def ask(self, requests: Mapping[str, Request], cache: ResponseCache, label: str) -> None:
+        """Put the response to every request (by its key) into ``cache``, each durable as soon as it has come.
 
-        Replies are rows of ``Reply``, errors among them. Raises Stopped (an InputError) when the run cannot go on; what
-        has come until then is kept.
+        Responses are rows of ``Response``, errors among them. Raises Stopped (an InputError) when the run cannot go on;
+        what has come until then is kept.
         """
-        progress = tqdm(total=len(questions), desc=label, unit="call")
-        with closing(progress), Keeper(store, progress.update) as keeper:
+        progress = tqdm(total=len(requests), desc=label, unit="call")
+        with closing(progress), CacheWriter(cache, progress.update) as writer:
             if self._endpoint is None:
-                self._ask_local(questions, keeper)
+                self._ask_local(requests, writer)
             else:
-                asyncio.run(self._ask_endpoint(self._endpoint, questions, keeper))
+                asyncio.run(self._ask_endpoint(self._endpoint, requests, writer))
 
     @staticmethod
-    async def _ask_endpoint(endpoint: Endpoint, questions: Mapping[str, Question], keeper: Keeper) -> None:
+    async def _ask_endpoint(endpoint: Endpoint, requests: Mapping[str, Request], writer: CacheWriter) -> None:
         async with endpoint:
-            await endpoint.ask_all(questions.items(), lambda key, reply: keeper.keep(key, reply.row()))
+            await endpoint.ask_all(requests.items(), lambda key, response: writer.keep(key, response.row()))
 
-    def _ask_local(self, questions: Mapping[str, Question], keeper: Keeper) -> None:
+    def _ask_local(self, requests: Mapping[str, Request], writer: CacheWriter) -> None:
         spec = self.spec
-        for batch in _batches(questions, spec.batch_size):
+        for batch in _batches(requests, spec.batch_size):
             if self._local is None:
                 self._local = LocalModel(
                     spec.model, spec.adapter, revision=spec.revision, dtype=spec.dtype, max_pixels=spec.max_pixels
                 )
-            for key, reply in answer_batch(self._local, batch, spec.max_new_tokens, spec.top_logprobs):
-                keeper.keep(key, reply.row())
+            for key, response in answer_batch(self._local, batch, spec.max_new_tokens, spec.top_logprobs):
+                writer.keep(key, response.row())
 
 
-def _batches(questions: Mapping[str, Question], size: int) -> Iterator[list[tuple[str, Question]]]:
-    """Questions that differ only in their photo together, others with those of as many images; the largest first.
+def _batches(requests: Mapping[str, Request], size: int) -> Iterator[list[tuple[str, Request]]]:
+    """Requests that differ only in their photo together, others with those of as many images; the largest first.
 
     All prompts about the same photos follow one another, so that a model encodes these photos once.
     """
-    areas = {path: _pixels(path) for question in questions.values() for path in question.images}
+    areas = {path: _pixels(path) for request in requests.values() for path in request.images}
 
-    def length(item: tuple[str, Question]) -> int:
+    def length(item: tuple[str, Request]) -> int:
         return sum(areas[path] for path in item[1].images) or len(str(item[1].messages))
 
-    ordered = sorted(questions.items(), key=lambda item: (-length(item), item[1].images, item[0]))
-    groups: dict[tuple[int, str | None], list[tuple[str, Question]]] = {}
+    ordered = sorted(requests.items(), key=lambda item: (-length(item), item[1].images, item[0]))
+    groups: dict[tuple[int, str | None], list[tuple[str, Request]]] = {}
     for item in ordered:
         groups.setdefault((len(item[1].images), item[1].lead_in), []).append(item)
     for (count, _), group in groups.items():
@@ -84,12 +84,12 @@ def _batches(questions: Mapping[str, Question], size: int) -> Iterator[list[tupl
             for start in range(0, len(group), size):
                 yield group[start : start + size]
             continue
-        photos = list(dict.fromkeys(question.images for _, question in group))
+        photos = list(dict.fromkeys(request.images for _, request in group))
         chunk_of = {images: number // size for number, images in enumerate(photos)}
-        batches: dict[tuple[int, str], list[tuple[str, Question]]] = {}
-        for key, question in group:
-            place = chunk_of[question.images], digest(question.messages)
-            batches.setdefault(place, []).append((key, question))
+        batches: dict[tuple[int, str], list[tuple[str, Request]]] = {}
+        for key, request in group:
+            place = chunk_of[request.images], digest(request.messages)
+            batches.setdefault(place, []).append((key, request))
         yield from (batches[place] for place in sorted(batches))
 
 
@@ -103,18 +103,18 @@ def _pixels(path: Path) -> int:
 
 
 def answer_batch(
-    model: LocalModel, batch: list[tuple[str, Question]], max_new_tokens: int, top_logprobs: int | None = None
-) -> list[tuple[str, Reply]]:
-    """Replies of a local model to (key, question) rows. A photo that cannot be read gives an error, others go on."""
-    replies: list[tuple[str, Reply]] = []
-    readable: list[tuple[str, Question, list[Any]]] = []
-    for key, question in batch:
+    model: LocalModel, batch: list[tuple[str, Request]], max_new_tokens: int, top_logprobs: int | None = None
+) -> list[tuple[str, Response]]:
+    """Responses of a local model to (key, request) rows. A photo that cannot be read gives an error, others go on."""
+    responses: list[tuple[str, Response]] = []
+    readable: list[tuple[str, Request, list[Any]]] = []
+    for key, request in batch:
         try:
-            readable.append((key, question, [load_image(path) for path in question.images]))
+            readable.append((key, request, [load_image(path) for path in request.images]))
         except InputError as error:
-            replies.append((key, Reply(error=str(error))))
+            responses.append((key, Response(error=str(error))))
     if readable:
-        rows = [(question.messages, images) for _, question, images in readable]
+        rows = [(request.messages, images) for _, request, images in readable]
         made = {
             "batch": len(rows),
             "dtype": model.dtype,
@@ -125,12 +125,12 @@ def answer_batch(
             made["revision"] = model.revision
         generations = model.generate(rows, max_new_tokens, readable[0][1].lead_in, top_logprobs)
         for (key, _, _), generation in zip(readable, generations, strict=True):
-            reply = Reply(
+            response = Response(
                 generation.text,
                 generation.complete,
                 logprobs=generation.logprobs,
                 distribution=generation.distribution,
                 made=made,
             )
-            replies.append((key, reply))
-    return replies
+            responses.append((key, response))
+    return responses

@@ -1,4 +1,4 @@
-"""A client for any OpenAI-compatible endpoint: many questions in flight, its own back-off, no secret in any message."""
+"""A client for any OpenAI-compatible endpoint: many requests in flight, its own back-off, no secret in any message."""
 
 from __future__ import annotations
 
@@ -21,10 +21,18 @@ from urllib.parse import urlsplit
 
 from cprt.errors import InputError
 from cprt.images import load_image, read_bare_jpeg
-from cprt.models.rate_limiter import LONGEST_WAIT, RATE_LIMIT_RETRIES, Pace, Stopped, delay, is_retried, retry_after
-from cprt.models.spec import ModelSpec, Question, Reply
+from cprt.models.rate_limiter import (
+    LONGEST_WAIT,
+    RATE_LIMIT_RETRIES,
+    RateLimiter,
+    Stopped,
+    delay,
+    is_retried,
+    retry_after,
+)
+from cprt.models.spec import ModelSpec, Request, Response
 
-# Options that some endpoints refuse by name; a question is then asked again without. OpenAI's newer models know no
+# Options that some endpoints refuse by name; a request is then asked again without. OpenAI's newer models know no
 # max_tokens, take only their own temperature, and give no logprobs while they reason.
 _YIELDING = ("max_tokens", "temperature", "logprobs")
 _CALLS_A_POOL = 8
@@ -55,7 +63,7 @@ class Endpoint:
 
     def __init__(self, spec: ModelSpec, allow_remote: bool = False, first_delay: float = 0.5):
         assert spec.base_url is not None
-        self.spec, self.pace, self._first_delay = spec, Pace(spec.concurrency), first_delay
+        self.spec, self.limiter, self._first_delay = spec, RateLimiter(spec.concurrency), first_delay
         self.is_remote = not is_loopback(spec.base_url)
         if self.is_remote and not allow_remote:
             raise InputError(
@@ -101,16 +109,16 @@ class Endpoint:
         for client in self._clients:
             await client.close()
 
-    async def ask_all(self, questions: Iterable[tuple[str, Question]], keep: Callable[[str, Reply], None]) -> None:
-        """Hand the reply of every (key, question) to ``keep`` as it comes; at most ``concurrency`` are in flight.
+    async def ask_all(self, requests: Iterable[tuple[str, Request]], keep: Callable[[str, Response], None]) -> None:
+        """Hand the response of every (key, request) to ``keep`` as it comes; at most ``concurrency`` are in flight.
 
         Raises Stopped when the key is refused and when the endpoint keeps failing; what is then in flight is dropped.
         """
-        waiting = iter(questions)
+        waiting = iter(requests)
 
         async def work() -> None:
-            for key, question in waiting:  # all workers take from the same iterator
-                keep(key, await self.ask(question))
+            for key, request in waiting:  # all workers take from the same iterator
+                keep(key, await self.ask(request))
 
         workers = [asyncio.create_task(work()) for _ in range(self.spec.concurrency)]
         try:
@@ -120,22 +128,22 @@ class Endpoint:
                 worker.cancel()
             await asyncio.gather(*workers, return_exceptions=True)
 
-    async def ask(self, question: Question) -> Reply:
-        """The reply to one question, with an ``error`` where none came after all retries. Raises Stopped."""
+    async def ask(self, request: Request) -> Response:
+        """The response to one request, with an ``error`` where none came after all retries. Raises Stopped."""
         try:
-            messages = await self._render(question)
+            messages = await self._render(request)
         except InputError as error:  # a photo that cannot be read says nothing about the endpoint
-            return Reply(error=str(error))
+            return Response(error=str(error))
         faults = limited = 0
         while True:
-            await self.pace.enter()
+            await self.limiter.enter()
             sent = self._options()
             try:
                 outcome = await self._call(messages, sent)
             finally:
-                self.pace.leave()
-            if isinstance(outcome, Reply):
-                self.pace.answered()
+                self.limiter.leave()
+            if isinstance(outcome, Response):
+                self.limiter.answered()
                 return replace(outcome, dropped=tuple(sorted(self._dropped - {"max_tokens"})))
             if outcome.status in (401, 403):
                 source = f"the key in {self.spec.api_key_env}" if self.spec.api_key_env else "a call without a key"
@@ -143,8 +151,8 @@ class Endpoint:
             if outcome.status in (400, 422) and self._drop(outcome, sent):
                 continue
             if outcome.code in _REFUSALS:
-                self.pace.answered()
-                return Reply(text="", refused=True, finish=outcome.code)
+                self.limiter.answered()
+                return Response(text="", refused=True, finish=outcome.code)
             wait = outcome.wait
             if not outcome.retried or (wait is not None and wait > LONGEST_WAIT):
                 break
@@ -152,7 +160,7 @@ class Endpoint:
                 limited += 1
                 if limited > RATE_LIMIT_RETRIES:
                     break
-                self.pace.rate_limited(delay(limited, self._first_delay) if wait is None else wait)
+                self.limiter.rate_limited(delay(limited, self._first_delay) if wait is None else wait)
             else:
                 faults += 1
                 if faults > self.spec.retries:
@@ -160,15 +168,15 @@ class Endpoint:
                 await asyncio.sleep(max(wait or 0.0, delay(faults, self._first_delay)))
         tries = f" (asked {faults + limited} times)" if faults + limited > 1 else ""
         try:
-            self.pace.failed(outcome.reason)
+            self.limiter.failed(outcome.reason)
         except Stopped as stopped:
             raise Stopped(f"{self.spec.name}: {stopped}") from None
-        return Reply(error=outcome.reason + tries)
+        return Response(error=outcome.reason + tries)
 
-    async def _render(self, question: Question) -> list[dict[str, Any]]:
+    async def _render(self, request: Request) -> list[dict[str, Any]]:
         """The messages as the endpoint wants them, photos as base64 data URLs."""
         spec = self.spec
-        urls = [await asyncio.to_thread(data_url, path, spec.max_pixels, spec.image_format) for path in question.images]
+        urls = [await asyncio.to_thread(data_url, path, spec.max_pixels, spec.image_format) for path in request.images]
         images = iter(urls)
 
         def part(content: dict[str, Any]) -> dict[str, Any]:
@@ -176,7 +184,7 @@ class Endpoint:
 
         return [
             {"role": message["role"], "content": [part(content) for content in message["content"]]}
-            for message in question.messages
+            for message in request.messages
         ]
 
     def _options(self) -> dict[str, Any]:
@@ -191,12 +199,12 @@ class Endpoint:
         return options
 
     def _drop(self, failure: _Failure, sent: dict[str, Any]) -> bool:
-        """Whether the endpoint refused an option that the question can do without; it is not sent again."""
+        """Whether the endpoint refused an option that the request can do without; it is not sent again."""
         refused = [name for name in _YIELDING if name in sent and re.search(rf"(?:\b|_){name}\b", failure.about)]
         self._dropped.update(refused[:1])
         return bool(refused)
 
-    async def _call(self, messages: Any, options: dict[str, Any]) -> Reply | _Failure:
+    async def _call(self, messages: Any, options: dict[str, Any]) -> Response | _Failure:
         import openai
 
         try:
@@ -236,8 +244,8 @@ class _Unusable(Exception):
     """A response that came with status 200 and is no answer."""
 
 
-def read_response(content: bytes) -> Reply:
-    """The reply in the body of a chat completion. Raises _Unusable for whatever is cut off, empty or something else."""
+def read_response(content: bytes) -> Response:
+    """What the body of a chat completion says. Raises _Unusable for whatever is cut off, empty or something else."""
     if not content.strip():
         raise _Unusable("an empty response")
     try:
@@ -260,7 +268,7 @@ def read_response(content: bytes) -> Reply:
         raise _Unusable("an answer that is not a text")
     if not text.strip() and not refused and finish != "length":
         raise _Unusable("an empty answer")
-    return Reply(text, finish != "length", refused, finish, usage or None, logprobs)
+    return Response(text, finish != "length", refused, finish, usage or None, logprobs)
 
 
 def data_url(path: Path, max_pixels: int | None, image_format: str) -> str:

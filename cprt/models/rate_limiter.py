@@ -1,4 +1,4 @@
-"""When to ask an endpoint again, how many questions at once, and when to give up. Knows nothing of HTTP libraries."""
+"""When to ask an endpoint again, how many requests at once, and when to give up. Knows nothing of HTTP libraries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cprt.errors import InputError
 
 RATE_LIMIT_RETRIES = 10  # a window of a minute must pass, with the delays below and without a Retry-After too
 LONGEST_WAIT = 600.0  # seconds; an endpoint that wants more is out of quota, and waiting hides it
-FAILED_IN_A_ROW = 20  # questions
+FAILED_IN_A_ROW = 20  # requests
 
 
 class Stopped(InputError):
@@ -48,12 +48,12 @@ def delay(failures: int, first: float = 0.5, longest: float = 30.0) -> float:
     return min(longest, first * 2 ** min(failures - 1, 60)) * random.uniform(0.5, 1.0)
 
 
-class Pace:
+class RateLimiter:
     """How many calls of one endpoint may fly, and when the run is to stop.
 
     A rate limit (429) closes the gate for all until it is over and halves how many may fly, once for each closing; each
     answer then adds a little, so that it grows by one in a round of answers. A fault (500, a reset) slows only the
-    question that met it. The circuit breaker: ``FAILED_IN_A_ROW`` questions that failed for good, all retries spent,
+    request that met it. The circuit breaker: ``FAILED_IN_A_ROW`` requests that failed for good, all retries spent,
     with no answer between them, stop the run.
     """
 
@@ -91,10 +91,10 @@ class Pace:
         self.limit = min(float(self.most), self.limit + 1 / self.limit)
 
     def failed(self, reason: str) -> None:
-        """A question failed for good. Raises Stopped when the endpoint keeps failing."""
+        """A request failed for good. Raises Stopped when the endpoint keeps failing."""
         self._failed_in_a_row += 1
         if self._failed_in_a_row >= FAILED_IN_A_ROW:
             raise Stopped(
-                f"the endpoint keeps failing: {FAILED_IN_A_ROW} questions in a row got no answer (the last: {reason}); "
+                f"the endpoint keeps failing: {FAILED_IN_A_ROW} requests in a row got no answer (the last: {reason}); "
                 "what was answered is kept, run the same command again to go on"
             )

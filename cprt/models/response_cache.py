@@ -16,13 +16,13 @@ from typing import Any
 from cprt.errors import InputError
 
 
-def answer_key(**parts: Any) -> str:
+def cache_key(**parts: Any) -> str:
     """SHA-256 over everything that an answer depends on: image bytes, prompt, model, adapter, decoding."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def read_answers(path: str | Path) -> dict[str, dict[str, Any]]:
-    """What a store's file holds, the last row of a key winning; nothing where there is no file. Changes nothing.
+def read_cache(path: str | Path) -> dict[str, dict[str, Any]]:
+    """What a cache's file holds, the last row of a key winning; nothing where there is no file. Changes nothing.
 
     Raises InputError when the file is something else.
     """
@@ -32,11 +32,11 @@ def read_answers(path: str | Path) -> dict[str, dict[str, Any]]:
         return _read(file, path)[0]
 
 
-class AnswerStore:
+class ResponseCache:
     """An append-only JSON Lines file of ``{"key": ..., "answer": {...}}``, for one writer at a time.
 
     A row is on disk when ``put`` returns. A row cut off by a kill is dropped when the file is opened again. An answer
-    that is ``{"error": ...}`` is kept to be seen, yet does not count as an answer: its key is not ``in`` the store, so
+    that is ``{"error": ...}`` is kept to be seen, yet does not count as an answer: its key is not ``in`` the cache, so
     that the next run asks again. Where a key has several rows the last one is its answer.
 
     Raises InputError when another run writes to the same file or when the file holds something else.
@@ -81,7 +81,7 @@ class AnswerStore:
         os.fsync(self._file.fileno())
         self._answers.update(fresh)  # only what is on disk counts as kept
 
-    def __enter__(self) -> AnswerStore:
+    def __enter__(self) -> ResponseCache:
         return self
 
     def __exit__(
@@ -90,8 +90,8 @@ class AnswerStore:
         self._file.close()
 
 
-class Keeper:
-    """Puts answers into a store from a thread of its own, so that whoever asks need not wait for the disk.
+class CacheWriter:
+    """Puts answers into a cache from a thread of its own, so that whoever asks need not wait for the disk.
 
     One ``put`` takes all that has arrived meanwhile (group commit): with many answers a second they share an fsync,
     with few each is on disk at once. Leaving the ``with`` block waits for the rest. A fault of the disk is raised by
@@ -101,8 +101,8 @@ class Keeper:
         kept: called with the number of answers that have just become durable, from the writing thread.
     """
 
-    def __init__(self, store: AnswerStore, kept: Callable[[int], object] = lambda count: None):
-        self._store, self._kept = store, kept
+    def __init__(self, cache: ResponseCache, kept: Callable[[int], object] = lambda count: None):
+        self._cache, self._kept = cache, kept
         self._arrived: queue.SimpleQueue[tuple[str, dict[str, Any]] | None] = queue.SimpleQueue()
         self._fault: BaseException | None = None
         self._thread = threading.Thread(target=self._write, name="answers", daemon=True)
@@ -123,12 +123,12 @@ class Keeper:
             done = len(rows) < len(batch)
             if rows and self._fault is None:
                 try:
-                    self._store.put(rows)
+                    self._cache.put(rows)
                     self._kept(len(rows))
                 except BaseException as fault:  # handed to whoever keeps the next answer
                     self._fault = fault
 
-    def __enter__(self) -> Keeper:
+    def __enter__(self) -> CacheWriter:
         self._thread.start()
         return self
 

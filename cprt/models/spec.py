@@ -1,4 +1,4 @@
-"""What any stage asks and gets back: which model, a question (messages and photos), a reply. Plain data, no I/O.
+"""What any stage asks and gets back: which model, a request (messages and photos), a response. Plain data, no I/O.
 
 ``Model`` in ``cprt.models.ask`` does the asking; what a text means is for the stage to read.
 """
@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from cprt.config import fits
 from cprt.errors import InputError
 from cprt.models.local import identity
-from cprt.models.response_cache import answer_key
+from cprt.models.response_cache import cache_key
 from cprt.prompts import Messages, digest
 from cprt.provenance import file_digest, model_digest
 
@@ -30,7 +30,7 @@ def _image_digest(path: Path, modified: int) -> str:
 
 
 @dataclass(frozen=True)
-class Question:
+class Request:
     """One call: ``messages`` whose ``{"type": "image"}`` parts stand where ``images`` go, in order.
 
     ``lead_in``: a local model is to say as well how probable each score is after this text; an empty one stands for its
@@ -43,7 +43,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Reply:
+class Response:
     """What came back: a text, or an ``error`` and nothing else.
 
     Attributes:
@@ -52,8 +52,8 @@ class Reply:
         finish: the endpoint's finish_reason.
         usage: tokens, as the endpoint counts them.
         logprobs: one entry a token in an endpoint's form, when they were asked for.
-        dropped: options that the endpoint refused and this reply was made without ("temperature", "logprobs").
-        distribution: of a local model, score string -> probability, when a question's ``lead_in`` asks for it.
+        dropped: options that the endpoint refused and this response was made without ("temperature", "logprobs").
+        distribution: of a local model, score string -> probability, when a request's ``lead_in`` asks for it.
         made: how a local model ran: photos in the batch, precision, kind of device, revision, image size. The shape of
             a batch alone can flip a near-tied token in bfloat16.
     """
@@ -87,9 +87,9 @@ class Reply:
         return {name: value for name, value in row.items() if value is not None}
 
     @staticmethod
-    def read(row: Mapping[str, Any]) -> Reply:
-        """The reply that ``row`` was made from."""
-        return Reply(**{**row, "dropped": tuple(row.get("dropped", ()))})
+    def read(row: Mapping[str, Any]) -> Response:
+        """The response that ``row`` was made from."""
+        return Response(**{**row, "dropped": tuple(row.get("dropped", ()))})
 
 
 @dataclass(frozen=True)
@@ -110,9 +110,9 @@ class ModelSpec:
             was trained with, unless the row says another.
         image_format: jpeg (quality 95, chroma in full) or png (exact, several times larger).
         extra: further fields of the request, such as {reasoning_effort: low}.
-        concurrency: questions in flight.
+        concurrency: requests in flight.
         timeout: seconds for one call from start to end.
-        retries: times to ask again after a fault, before the question counts as failed.
+        retries: times to ask again after a fault, before the request counts as failed.
         batch_size, dtype: of a local model.
     """
 
@@ -191,7 +191,7 @@ class ModelSpec:
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """What tells this model and its decoding from another: all that an answer depends on besides the question.
+        """What tells this model and its decoding from another: all that an answer depends on besides the request.
 
         A model that is a folder on this machine counts by its content, behind an endpoint too.
         """
@@ -213,11 +213,11 @@ class ModelSpec:
             "extra": self.extra,
         }
 
-    def key(self, question: Question) -> str:
-        """Under which the answer to ``question`` is kept."""
-        images = [_image_digest(image, image.stat().st_mtime_ns) for image in question.images]
-        scores = {} if question.lead_in is None else {"lead_in": question.lead_in}
-        return answer_key(images=images, prompt=digest(question.messages), **scores, **self.identity)
+    def key(self, request: Request) -> str:
+        """Under which the answer to ``request`` is kept."""
+        images = [_image_digest(image, image.stat().st_mtime_ns) for image in request.images]
+        scores = {} if request.lead_in is None else {"lead_in": request.lead_in}
+        return cache_key(images=images, prompt=digest(request.messages), **scores, **self.identity)
 
     def record(self) -> dict[str, Any]:
         """For a run record: everything but where the endpoint is, which may name somebody's machine."""

@@ -22,7 +22,7 @@ from tqdm import tqdm
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.images import image_root
-from cprt.metrics.severity import paired_difference
+from cprt.metrics.severity import paired_differences
 from cprt.provenance import file_digest, write_run
 from cprt.records import Label, Prediction, is_number, read_json, read_labels, read_predictions, write_json
 from cprt.taxonomy import Taxonomy
@@ -39,7 +39,7 @@ class CompareArguments:
     labels: str = option("labels.jsonl that they were evaluated on")
     out: str = option("folder to write")
     against: str | None = option("name of the run that others are held against, or all for every pair", None)
-    resamples: int | None = option("bootstrap resamples; none: 2,000, or more where the correction needs them", None)
+    resamples: int = option("bootstrap resamples", 2000)
     seed: int = option("of the resamples", 0)
     thumbnails: bool = option("small pictures of the listed photos in the page", False)
     images: str | None = option("folder of the photos, for thumbnails", None)
@@ -52,7 +52,7 @@ class CompareArguments:
             raise ValueError("runs: the list is empty")
         if self.thumbnails and self.images is None:
             raise ValueError("thumbnails needs images")
-        if self.resamples is not None and self.resamples < 1:
+        if self.resamples < 1:
             raise ValueError(f"resamples must be at least 1, not {self.resamples}")
         if self.seed < 0:
             raise ValueError(f"seed must not be negative, not {self.seed}")
@@ -83,9 +83,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     folders = find_runs(args.runs)
     runs = read_runs(folders, args.labels, labels, taxonomy)
     pairs = choose_pairs([one.name for one in runs], args.against)
-    # The smallest p that resamples can give is 2 / (resamples + 1): it must survive the correction, with room.
-    resamples = args.resamples or max(2000, math.ceil(3 * len(pairs) * len(FIGURES) / ALPHA))
-    found = differences(runs, pairs, labels, taxonomy, resamples, args.seed)
+    found = differences(runs, pairs, labels, taxonomy, args.resamples, args.seed)
     tests = sum(test["p"] is not None for pair in found for test in pair["figures"].values())
     comparison = {
         "n": len(labels),
@@ -93,7 +91,13 @@ def main(argv: Sequence[str] | None = None) -> None:
             one.name: {name: one.metrics[name] for name in (*HEADS, "ci", "confusion", "status_counts")} for one in runs
         },
         "differences": found,
-        "correction": {"method": "Holm", "tests": tests, "alpha": ALPHA, "resamples": resamples, "seed": args.seed},
+        "correction": {
+            "method": "Holm",
+            "tests": tests,
+            "alpha": ALPHA,
+            "resamples": args.resamples,
+            "seed": args.seed,
+        },
         "curves": curves(runs),
     }
     out = Path(args.out)
@@ -250,29 +254,38 @@ def differences(
     """Paired differences: ``run``, ``against``, ``n`` common photos, and for each figure ``difference``, ``ci``, ``p``,
     ``p_holm`` and ``beyond_noise`` (None where it is undefined)."""
     scores = {one.name: {row.id: row.score for row in one.predictions if row.score is not None} for one in runs}
-    found: list[dict[str, Any]] = []
-    for name, other in tqdm(pairs, desc="differences", unit="pair", disable=None):
-        mine, theirs = scores[name], scores[other]
-        common = [label for label in labels if label.id in mine and label.id in theirs]
-        figures = paired_difference(
-            [label.score for label in common],
-            [mine[label.id] for label in common],
-            [theirs[label.id] for label in common],
-            [label.level for label in common],
-            taxonomy,
-            resamples=resamples,
-            seed=seed,
-        )
-        found.append(
-            {
-                "run": name,
-                "against": other,
-                "n": len(common),
-                "figures": {figure: figures[figure] for figure in FIGURES},
-            }
-        )
-    tests: list[dict[str, Any]] = [test for pair in found for test in pair["figures"].values()]
-    for test, p in zip(tests, holm([test["p"] for test in tests]), strict=True):
+    # Pairs over the same photos share their resamples: where all runs scored everything, each run is resampled once.
+    by_photos: dict[tuple[str, ...], list[tuple[str, str]]] = {}
+    for pair in pairs:
+        common = tuple(label.id for label in labels if all(label.id in scores[name] for name in pair))
+        by_photos.setdefault(common, []).append(pair)
+    truth = {label.id: label for label in labels}
+    tests: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
+    total = sum(len({name for pair in group for name in pair}) for group in by_photos.values())
+    with tqdm(total=total, desc="resampling", unit="run", disable=None) as progress:
+        for ids, group in by_photos.items():
+            tests |= paired_differences(
+                [truth[id].score for id in ids],
+                {name: [scores[name][id] for id in ids] for pair in group for name in pair},
+                [truth[id].level for id in ids],
+                group,
+                taxonomy,
+                resamples=resamples,
+                seed=seed,
+                done=progress.update,
+            )
+    photos = {pair: len(ids) for ids, group in by_photos.items() for pair in group}
+    found: list[dict[str, Any]] = [
+        {
+            "run": run,
+            "against": other,
+            "n": photos[run, other],
+            "figures": {name: tests[run, other][name] for name in FIGURES},
+        }
+        for run, other in pairs
+    ]
+    flat: list[dict[str, Any]] = [test for pair in found for test in pair["figures"].values()]
+    for test, p in zip(flat, holm([test["p"] for test in flat]), strict=True):
         test |= {"p_holm": p, "beyond_noise": None if p is None else p < ALPHA}
     return found
 

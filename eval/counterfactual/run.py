@@ -27,8 +27,8 @@ from cprt.errors import InputError
 from cprt.images import check_images, image_root
 from cprt.models.ask import Model
 from cprt.models.rate_limiter import Stopped
-from cprt.models.response_cache import AnswerStore
-from cprt.models.spec import ModelSpec, Question
+from cprt.models.response_cache import ResponseCache
+from cprt.models.spec import ModelSpec, Request
 from cprt.prompts import Prompt, build
 from cprt.provenance import write_run
 from cprt.records import Prediction, read_json, read_labels, read_predictions, write_json, write_jsonl
@@ -37,7 +37,7 @@ from cprt.taxonomy import Taxonomy
 from eval.counterfactual.cases import FACES, Case, confident, make_case, read_fingerprints, select
 from eval.counterfactual.plot import draw
 from eval.counterfactual.summary import report, summarise
-from eval.replies import read
+from eval.responses import read
 
 
 @dataclass
@@ -77,8 +77,8 @@ class EvalRun:
     counterfactual: Prompt
     predictions: dict[str, Prediction]
 
-    def question(self, photo: Path) -> Question:
-        return Question(self.counterfactual.messages(), (photo,))
+    def request(self, photo: Path) -> Request:
+        return Request(self.counterfactual.messages(), (photo,))
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -106,9 +106,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     out = Path(args.out)
     write_jsonl(out / "selection.jsonl", [dataclasses.asdict(case) for case in cases])
 
-    with AnswerStore(out / "answers.jsonl") as store:
-        stopped = ask(runs, cases, root, store, args.allow_remote)
-        rows = [row for one in runs for row in compare(one, cases, root, store, taxonomy)]
+    with ResponseCache(out / "answers.jsonl") as cache:
+        stopped = ask(runs, cases, root, cache, args.allow_remote)
+        rows = [row for one in runs for row in compare(one, cases, root, cache, taxonomy)]
     write_jsonl(out / "counterfactual.jsonl", rows)
     summary = {"selection": selection, **summarise(rows, args.resamples, args.seed)}
     write_json(out / "summary.json", summary)
@@ -191,9 +191,9 @@ def _spec(config: Mapping[str, Any], record: Mapping[str, Any], where: str, base
 
 
 def ask(
-    runs: Sequence[EvalRun], cases: Sequence[Case], root: Path, store: AnswerStore, allow_remote: bool
+    runs: Sequence[EvalRun], cases: Sequence[Case], root: Path, cache: ResponseCache, allow_remote: bool
 ) -> Stopped | None:
-    """Have every run's model answered about every case in ``store``; what stopped it, if anything did.
+    """Have every run's model answered about every case in ``cache``; what stopped it, if anything did.
 
     Runs of one model are asked one after the other, so that it is loaded once.
     """
@@ -203,29 +203,29 @@ def ask(
             model = Model(waiting[0].spec, allow_remote)
             for one in [one for one in waiting if one.spec == model.spec]:
                 waiting.remove(one)
-                asked = [one.question(root / case.image) for case in cases]
-                todo = {key: question for question in asked if (key := one.spec.key(question)) not in store}
+                asked = [one.request(root / case.image) for case in cases]
+                todo = {key: request for request in asked if (key := one.spec.key(request)) not in cache}
                 if todo and model.is_remote:
                     print(
                         f"note: {one.name} is asked on another machine: {len(todo)} images leave this one",
                         file=sys.stderr,
                     )
                 if todo:
-                    model.ask(todo, store, one.name)
+                    model.ask(todo, cache, one.name)
     except Stopped as reason:  # what there is is written all the same
         return reason
     return None
 
 
 def compare(
-    one: EvalRun, cases: Sequence[Case], root: Path, store: AnswerStore, taxonomy: Taxonomy
+    one: EvalRun, cases: Sequence[Case], root: Path, cache: ResponseCache, taxonomy: Taxonomy
 ) -> list[dict[str, Any]]:
     """A row for every case: the run's score and level before and after, beside the truth's."""
     rows = []
     for case in cases:
         before = one.predictions[case.id].score
         assert before is not None  # or no run would be confident
-        kept = store.get(one.spec.key(one.question(root / case.image)))
+        kept = cache.get(one.spec.key(one.request(root / case.image)))
         outcome = read(kept, one.spec.max_new_tokens, taxonomy)
         after = outcome.answer.score
         rows.append(

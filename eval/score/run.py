@@ -19,6 +19,7 @@ person has to look.
 from __future__ import annotations
 
 import dataclasses
+import math
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -35,15 +36,15 @@ from cprt.images import reason
 from cprt.models.ask import Model
 from cprt.models.local import DTYPES
 from cprt.models.rate_limiter import Stopped
-from cprt.models.response_cache import AnswerStore
-from cprt.models.spec import ModelSpec, Question
+from cprt.models.response_cache import ResponseCache
+from cprt.models.spec import ModelSpec, Request
 from cprt.prompts import PROMPTS, TARGETS, Prompt, build
 from cprt.provenance import write_run
 from cprt.records import PREDICTION_STATUSES, read_labels, read_predictions, write_jsonl, write_text
 from cprt.regulations import regulations_of
 from cprt.taxonomy import Taxonomy
 from eval.judges import asked_otherwise, trained_prompt
-from eval.replies import read
+from eval.responses import read
 from eval.score.page import page
 from eval.score.photos import Found, Photo, as_text, find_photos, printable
 from eval.score.table import note, show_faults, show_table
@@ -75,9 +76,12 @@ class ScoreArguments:
     threshold_from: str | None = option("predictions.jsonl on the hold-out: choose flag_above from it", None)
     threshold_labels: str | None = option("labels.jsonl with the hold-out's truth", None)
     recall: float = option("share of the hold-out's level-1 photos to be flagged", 0.9)
+    population: list[float] = option(
+        "shares of levels 1 to 4 among the photos to come, to re-weight precision; none: as labelled", factory=list
+    )
     thumbnails: bool = option("small pictures in the HTML page", False)
     batch_size: int = option("photos a forward pass; larger is faster and needs memory", 8)
-    concurrency: int = option("questions in flight at an endpoint", 16)
+    concurrency: int = option("requests in flight at an endpoint", 16)
     max_new_tokens: int = option("longest answer; a longer one is cut off and unparsed", 256)
     max_pixels: int | None = option(
         f"shrink photos to so many pixels; null: as the adapter was trained, else {MAX_PIXELS}", None
@@ -102,6 +106,10 @@ class ScoreArguments:
             value = getattr(self, name)
             if value is not None and not 0 < value <= 1:
                 raise ValueError(f"{name} must be more than 0 and at most 1, not {value}")
+        if self.population and not (
+            len(self.population) == 4 and all(0 <= share < math.inf for share in self.population) and self.population[0]
+        ):
+            raise ValueError("population: needs four shares, of levels 1 to 4, none negative and the first above 0")
         if self.until_level not in (None, 2, 3, 4):
             raise ValueError(f"until_level must be 2, 3 or 4, not {self.until_level}")
         if self.target == "attributes" and self.prompt not in (None, "taxonomy"):
@@ -168,7 +176,7 @@ def choose_threshold(args: ScoreArguments, taxonomy: Taxonomy) -> Threshold | No
     if args.threshold_from is None or args.threshold_labels is None:
         return None
     labels = read_labels(args.threshold_labels, taxonomy)
-    return choose(labels, read_predictions(args.threshold_from), args.recall, args.threshold_from)
+    return choose(labels, read_predictions(args.threshold_from), args.recall, args.threshold_from, args.population)
 
 
 def ask(
@@ -178,40 +186,42 @@ def ask(
     messages, spec = prompt.messages(), model.spec
     keys: dict[Photo, str | None] = {}
     problems: dict[Photo, str] = {}
-    questions: dict[str, Question] = {}
+    requests: dict[str, Request] = {}
     for photo in tqdm(photos, desc="reading photos", unit="photo", leave=False):
-        question = Question(messages, (photo.file,))
+        request = Request(messages, (photo.file,))
         try:
-            keys[photo] = None if photo.problem else spec.key(question)
+            keys[photo] = None if photo.problem else spec.key(request)
         except OSError as error:
             keys[photo], problems[photo] = None, f"cannot be read ({error.strerror})"
         if (key := keys[photo]) is not None:
-            questions.setdefault(key, question)
+            requests.setdefault(key, request)
     stopped = None
-    with AnswerStore(kept) as store:
-        todo = {key: question for key, question in questions.items() if key not in store}
+    with ResponseCache(kept) as cache:
+        todo = {key: request for key, request in requests.items() if key not in cache}
         if todo and model.is_remote:
             note(f"the endpoint is on another machine: {len(todo)} images leave this one")
         try:
             if todo:
-                model.ask(todo, store, "scoring")
+                model.ask(todo, cache, "scoring")
         except Stopped as why:  # what there is is written all the same
             stopped = why
         rows = []
         for photo, key in keys.items():
-            reply = {"error": photo.problem or problems[photo]} if key is None else store.get(key)
-            if key is not None and reply is not None and "error" in reply:  # it names the first photo of these bytes
-                first = questions[key].images[0]
-                reply = {"error": reason(reply["error"], first, first.name)}
-            rows.append(score_row(photo, reply, args, taxonomy))
+            response = {"error": photo.problem or problems[photo]} if key is None else cache.get(key)
+            if (
+                key is not None and response is not None and "error" in response
+            ):  # it names the first photo of these bytes
+                first = requests[key].images[0]
+                response = {"error": reason(response["error"], first, first.name)}
+            rows.append(score_row(photo, response, args, taxonomy))
     return rows, stopped
 
 
 def score_row(
-    photo: Photo, reply: Mapping[str, Any] | None, args: ScoreArguments, taxonomy: Taxonomy
+    photo: Photo, response: Mapping[str, Any] | None, args: ScoreArguments, taxonomy: Taxonomy
 ) -> dict[str, Any]:
-    """One row of the output (see above) from a kept reply."""
-    outcome = read(reply, args.max_new_tokens, taxonomy)
+    """One row of the output (see above) from a kept response."""
+    outcome = read(response, args.max_new_tokens, taxonomy)
     answer = outcome.answer
     attributes, advice = None, None
     if answer.attributes is not None:

@@ -1,21 +1,30 @@
-"""Which score to flag photos from, chosen on labelled photos that took no part in training (the hold-out)."""
+"""Which score to flag photos from, chosen on labelled photos that took no part in training (the hold-out).
+
+Precision depends on how common level 1 is among the photos: it is said over which mix of levels it holds, and can be
+re-weighted to the mix of the photos that are to be scored.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from cprt.errors import InputError
-from cprt.metrics.severity import wilson_interval
+from cprt.metrics.bootstrap import interval, resample, wilson_interval
 from cprt.records import Label, Prediction
+from cprt.taxonomy import LEVELS
 
 
 @dataclass(frozen=True)
 class Threshold:
     """Photos with a score of ``score`` or more are flagged; recall and precision are those of true level 1.
 
-    A photo without a score is not flagged: of level 1, it counts as missed. Intervals are 95% (Wilson), and take the
-    threshold as given: it was chosen on the same rows, so that recall on new photos is a little lower on average.
+    A photo without a score is not flagged: of level 1, it counts as missed. Intervals are 95% (Wilson's; the
+    bootstrap's where precision is re-weighted), and take the threshold as given: it was chosen on the same rows, so
+    that recall on new photos is a little lower on average. ``population`` are the shares of levels 1 to 4 that
+    precision holds for.
     """
 
     score: float
@@ -23,6 +32,7 @@ class Threshold:
     recall_interval: list[float] | None
     precision: float
     precision_interval: list[float] | None
+    population: list[float]
     rows: int
     level_1: int
     flagged: int
@@ -31,25 +41,36 @@ class Threshold:
     predictions_left_aside: int
 
     def __str__(self) -> str:
-        low, high = self.recall_interval or [0, 1]
-        return (
-            f"flag_above {self.score}: recall of level 1 {self.recall:.3f} [{low:.3f}, {high:.3f}], precision "
-            f"{self.precision:.3f} ({self.flagged} of {self.rows} photos flagged, {self.level_1} are of level 1; "
+        def with_interval(value: float, bounds: list[float] | None) -> str:
+            return f"{value:.3f}" + (f" [{bounds[0]:.3f}, {bounds[1]:.3f}]" if bounds else "")
+
+        mix = " / ".join(f"{share:.0%}" for share in self.population)
+        line = (
+            f"flag_above {self.score}: recall of level 1 {with_interval(self.recall, self.recall_interval)}, precision "
+            f"{with_interval(self.precision, self.precision_interval)} where levels 1 to 4 are {mix} of the photos "
+            f"({self.flagged} of {self.rows} labelled photos flagged, {self.level_1} are of level 1; "
             f"{self.without_score} had no score, {self.level_1_without_score} of them of level 1)"
-            + (
-                f"; {self.predictions_left_aside} predictions are of other photos"
-                if self.predictions_left_aside
-                else ""
-            )
         )
+        others = self.predictions_left_aside
+        return line + (f"; {others} predictions are of other photos" if others else "")
 
 
-def choose(labels: Sequence[Label], predictions: Sequence[Prediction], recall: float, file: str) -> Threshold:
+def choose(
+    labels: Sequence[Label],
+    predictions: Sequence[Prediction],
+    recall: float,
+    file: str,
+    population: Sequence[float] = (),
+) -> Threshold:
     """The highest score that flags at least the share ``recall`` of photos of true level 1.
 
-    ``labels`` say which photos count: predictions of others, such as those that the model was trained on, are left
-    aside. Raises InputError that names ``file``, the predictions: no photo of level 1, or a recall that no threshold
-    reaches because too many photos have no score.
+    Args:
+        labels: which photos count: predictions of others, such as those that the model was trained on, are left aside.
+        file: the predictions, for errors.
+        population: shares (or counts) of levels 1 to 4 to re-weight precision to; none: as the labels are.
+
+    Raises InputError: no photo of level 1, a recall that no threshold reaches because too many photos have no score, a
+    share of a level of which there is no labelled photo.
     """
     ids = {label.id for label in labels}
     scores = {row.id: row.score for row in predictions if row.score is not None and row.id in ids}
@@ -69,12 +90,28 @@ def choose(labels: Sequence[Label], predictions: Sequence[Prediction], recall: f
     score = found[needed - 1]
     flagged = sum(other >= score for other in scores.values())
     hits = sum(other >= score for other in found)
+    counts = [sum(label.level == level for label in labels) for level in LEVELS]
+    precision, precision_interval = hits / flagged, wilson_interval(hits, flagged)
+    if population:
+        for level, share, count in zip(LEVELS, population, counts, strict=True):
+            if share and not count:
+                raise InputError.at(file, f"no labelled photo is of level {level}, whose share is given")
+        weight = {level: share / max(count, 1) for level, share, count in zip(LEVELS, population, counts, strict=True)}
+        flags = np.asarray([scores.get(label.id, -1.0) >= score for label in labels])
+        weights = np.asarray([weight[label.level] for label in labels]) * flags
+        severe_weights = weights * np.asarray([label.level == 1 for label in labels])
+        precision = float(severe_weights.sum() / weights.sum())
+        with np.errstate(invalid="ignore"):
+            drawn = [severe_weights @ draws / (weights @ draws) for draws in resample(len(labels), 1000, 0)]
+        precision_interval = interval(np.concatenate(drawn))
+    mix = [share / sum(population or counts) for share in (population or counts)]
     return Threshold(
         score=score,
         recall=hits / len(severe),
         recall_interval=wilson_interval(hits, len(severe)),
-        precision=hits / flagged,
-        precision_interval=wilson_interval(hits, flagged),
+        precision=precision,
+        precision_interval=precision_interval,
+        population=mix,
         rows=len(labels),
         level_1=len(severe),
         flagged=flagged,

@@ -15,9 +15,10 @@ from cprt.answers import parse
 from cprt.errors import InputError
 from cprt.prompts import build
 from cprt.records import Label, read_labels, read_pairs, write_jsonl
-from cprt.scoring import format_score, severities
-from cprt.taxonomy import Taxonomy
-from data_prep.pairs import main, shares, split
+from cprt.scoring import format_score, severities, severity
+from cprt.taxonomy import LEVELS, Taxonomy
+from data_prep.pairs import main
+from data_prep.split import draw_balanced, draw_holdout, equal, proportional
 
 TAXONOMY = Taxonomy.default()
 
@@ -51,7 +52,7 @@ def pairs_of(folder: Path, *options: str, name: str = "pairs") -> tuple[list, li
 def test_every_pair_asks_the_evaluation_prompt_and_answers_the_truth(labelled: Path, target: str):
     train, holdout = pairs_of(labelled, "--target", target, "--size", "40")
     labels = {label.id: label for label in read_labels(labelled / "labels.jsonl")}
-    assert len(train) == 40 and len(holdout) == 60
+    assert len(train) == 40 and len(holdout) == 20
     for pair in train + holdout:
         label = labels[pair.id]
         assert pair.prompt == build("taxonomy", target).messages()
@@ -66,23 +67,59 @@ def test_every_pair_asks_the_evaluation_prompt_and_answers_the_truth(labelled: P
 
 def test_the_draw_is_balanced_seeded_and_disjoint_from_the_holdout(labelled: Path, capsys):
     train, holdout = pairs_of(labelled, "--size", "40", "--seed", "3")
-    assert Counter(pair.level for pair in train) == {1: 12, 2: 6, 3: 11, 4: 11}  # level 2 gives all it has
-    assert "gave all it has" in capsys.readouterr().out
+    assert Counter(pair.level for pair in train) == {1: 12, 2: 5, 3: 12, 4: 11}  # level 2 gives all it has left
+    said = capsys.readouterr().out
+    assert "gave all it has" in said and "40 photos are in neither" in said
     assert not {pair.id for pair in train} & {pair.id for pair in holdout}
     again, _ = pairs_of(labelled, "--size", "40", "--seed", "3", name="again")
     other, _ = pairs_of(labelled, "--size", "40", "--seed", "4", name="other")
     assert again == train and {pair.id for pair in other} != {pair.id for pair in train}
 
 
-def test_the_draw_does_not_depend_on_the_order_of_the_file(labelled: Path):
+def test_the_draws_do_not_depend_on_the_order_of_the_file(labelled: Path):
     labels = read_labels(labelled / "labels.jsonl")
-    assert split(labels, 40, 0) == split(labels[::-1], 40, 0)
+    for draw in (draw_balanced, draw_holdout):
+        assert draw(labels, 40, 0) == draw(labels[::-1], 40, 0)
 
 
 def test_a_size_beyond_the_collection_takes_all_and_says_so(labelled: Path, capsys):
-    train, holdout = pairs_of(labelled, "--size", "500")
+    train, holdout = pairs_of(labelled, "--size", "500", "--holdout", "0")
     assert (len(train), holdout) == (100, [])
-    assert "no hold-out is left" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "all the other 100 photos train" in said and "no hold-out: nothing to calibrate on" in said
+    with pytest.raises(InputError, match="a hold-out of 100 leaves no photo to train on"):
+        pairs_of(labelled, "--holdout", "100")
+
+
+TABLE_1 = {1: 2860, 2: 1025, 3: 1363, 4: 1488}  # paper, Table 1
+
+
+def like_table_1(total: int, rng: np.random.Generator) -> list[Label]:
+    """Labels in the proportions of the paper's Table 1, their attributes at random."""
+    levels = np.repeat(list(TABLE_1), [round(count * total / sum(TABLE_1.values())) for count in TABLE_1.values()])
+    sizes = (3, 10, 5, 4)
+    labels = []
+    for number, level in enumerate(rng.permutation(levels)):
+        counts = [int(rng.integers(0, size + 1)) if place >= level else 0 for place, size in enumerate(sizes, start=1)]
+        counts[level - 1] = int(rng.integers(1, sizes[level - 1] + 1))
+        found = severity((counts[0], counts[1], counts[2], counts[3]))
+        labels.append(Label(str(number), f"{number}.jpg", None, found.level, found.score, "test"))
+    return labels
+
+
+def test_the_holdout_has_the_proportions_of_the_collection():
+    labels = like_table_1(3630, np.random.default_rng(0))
+    counts = Counter(label.level for label in labels)
+    for seed, size in enumerate((64, 512, 726)):
+        holdout, rest = draw_holdout(labels, size, seed)
+        assert len(holdout) == size and sorted([*holdout, *rest], key=id) == sorted(labels, key=id)
+        for level in LEVELS:
+            share = sum(label.level == level for label in holdout)
+            assert abs(share - counts[level] * size / 3630) < 1
+    train, _ = draw_balanced(rest, 2048, 0)
+    assert len(train) == 2048 and not {label.id for label in train} & {label.id for label in holdout}
+    of_two = sum(label.level == 2 for label in rest)
+    assert of_two < 512 and sum(label.level == 2 for label in train) == of_two  # all that the hold-out left
 
 
 @pytest.mark.parametrize(
@@ -95,8 +132,22 @@ def test_a_size_beyond_the_collection_takes_all_and_says_so(labelled: Path, caps
         ([9, 9, 9, 9], 6, [2, 2, 1, 1]),
     ],
 )
-def test_shares_fill_up_from_the_classes_that_have_more(available, size, expected):
-    assert shares(available, size) == expected
+def test_equal_shares_fill_up_from_the_classes_that_have_more(available, size, expected):
+    assert equal(available, size) == expected
+
+
+@pytest.mark.parametrize(
+    ("available", "size", "expected"),
+    [
+        ([2860, 1025, 1363, 1488], 6736, [2860, 1025, 1363, 1488]),
+        ([2860, 1025, 1363, 1488], 100, [43, 15, 20, 22]),
+        ([0, 0, 5, 1], 3, [0, 0, 3, 0]),
+        ([1, 1, 1, 1], 2, [1, 1, 0, 0]),
+        ([0, 0, 0, 0], 7, [0, 0, 0, 0]),
+    ],
+)
+def test_proportional_shares_are_the_largest_remainders(available, size, expected):
+    assert proportional(available, size) == expected
 
 
 def test_what_cannot_be_trained_on_is_refused_before_anything_is_written(labelled: Path):
@@ -144,17 +195,17 @@ def test_no_photo_is_on_two_sides(labelled: Path, capsys):
         for group in groups:
             assert not (group & sides[0] and group & sides[1])
         card = json.loads((labelled / f"p{seed}" / "card.json").read_text())
-        assert len(train) == 40 and len(train) + len(holdout) + len(card["left_out_duplicates"]) == 100
+        assert len(train) == 40 and len(card["left_out_duplicates"]) + card["unused"] == 40
         dropped += len(card["left_out_duplicates"])
     assert dropped and "duplicates left out" in capsys.readouterr().out
     train, holdout = pairs_of(labelled, "--size", "40", "--duplicates", "keep", name="all")
-    assert len(train) + len(holdout) == 100
+    assert (len(train), len(holdout)) == (40, 20)
 
 
 def test_duplicates_of_excluded_photos_are_left_out(labelled: Path):
     shutil.copy(labelled / "images" / "50.png", labelled / "images" / "test_photo.png")
     (labelled / "test.txt").write_text("test_photo.png\nelsewhere.jpg\n")
-    train, holdout = pairs_of(labelled, "--size", "500", "--exclude", str(labelled / "test.txt"))
+    train, holdout = pairs_of(labelled, "--size", "500", "--holdout", "0", "--exclude", str(labelled / "test.txt"))
     assert len(train) == 99 and not holdout
     card = json.loads((labelled / "pairs" / "card.json").read_text())
     assert card["left_out_duplicates"] == [{"id": "50", "duplicate_of": "images/test_photo.png"}]

@@ -29,8 +29,8 @@ from PIL import Image
 from cprt.errors import InputError
 from cprt.images import load_image
 from cprt.models.ask import Model
-from cprt.models.response_cache import AnswerStore
-from cprt.models.spec import ModelSpec, Question
+from cprt.models.response_cache import ResponseCache
+from cprt.models.spec import ModelSpec, Request
 from cprt.prompts import build
 from cprt.records import Label, Prediction, write_jsonl
 from cprt.regulations import regulations_of
@@ -285,10 +285,10 @@ def test_a_local_model_says_what_it_says_elsewhere(demo_base, adapter, tmp_path,
         "batch_size": 1,
     }
     model = Model(ModelSpec.read(row, "spec"))
-    questions = {str(path): Question(build("zero_shot").messages(), (path,)) for path in chosen}
-    with AnswerStore(tmp_path / "alone.jsonl") as store:
-        model.ask(questions, store, "alone")
-        expected = [store[str(path)]["text"] for path in chosen]
+    requests = {str(path): Request(build("zero_shot").messages(), (path,)) for path in chosen}
+    with ResponseCache(tmp_path / "alone.jsonl") as cache:
+        model.ask(requests, cache, "alone")
+        expected = [cache[str(path)]["text"] for path in chosen]
     rows = rows_of(tmp_path / "r.jsonl")
     assert [row["text"] for row in sorted(rows, key=lambda row: int(row["path"][:-4]))] == expected
     assert {row["status"] for row in rows} == {"unparsed"} and {row["score"] for row in rows} == {None}
@@ -478,6 +478,25 @@ def test_a_threshold_by_hand():
     assert "1 predictions are of other photos" in str(without_first)
 
 
+def test_precision_is_reweighted_to_the_photos_to_come():
+    """By hand: of level 1, 3 of 4 are flagged, of level 2, 1 of 2, of level 4, 1 of 4."""
+    levels = [1, 1, 1, 1, 2, 2, 4, 4, 4, 4]
+    scores = [0.9, 0.8, 0.7, 0.1, 0.75, 0.2, 0.8, 0.1, 0.1, 0.1]
+    labels = [label(str(i), level) for i, level in enumerate(levels)]
+    predictions = [prediction(str(i), score) for i, score in enumerate(scores)]
+    plain = choose(labels, predictions, 0.75, "p.jsonl")
+    assert (plain.score, plain.precision, plain.population) == (0.7, 3 / 5, [0.4, 0.2, 0, 0.4])
+    rare = choose(labels, predictions, 0.75, "p.jsonl", [0.1, 0.1, 0, 0.8])
+    flagged = 0.1 * 3 / 4, 0.1 / 2, 0.8 / 4
+    assert rare.precision == pytest.approx(flagged[0] / sum(flagged)) and rare.score == plain.score
+    assert rare.precision_interval[0] < rare.precision < rare.precision_interval[1]
+    assert "where levels 1 to 4 are 10% / 10% / 0% / 80% of the photos" in str(rare)
+    same = choose(labels, predictions, 0.75, "p.jsonl", [4, 2, 0, 4])
+    assert same.precision == pytest.approx(plain.precision)
+    with pytest.raises(InputError, match="no labelled photo is of level 3, whose share is given"):
+        choose(labels, predictions, 0.75, "p.jsonl", [1, 1, 1, 1])
+
+
 @given(
     rows=st.lists(st.tuples(st.integers(1, 2), st.none() | st.sampled_from([0.1, 0.2, 0.7, 0.71, 0.9])), min_size=1),
     recall=st.floats(0.01, 1),
@@ -509,7 +528,10 @@ def test_the_threshold_from_files_flags_the_photos(judge, folder, tmp_path, caps
     chosen = ["--threshold_from", str(tmp_path / "p.jsonl"), "--threshold_labels", str(tmp_path / "l.jsonl")]
     main(chosen)
     line = capsys.readouterr().out
-    assert line.startswith("flag_above 0.75: recall of level 1 1.000 [0.342, 1.000], precision 1.000 (2 of 3 photos")
+    assert line.startswith(
+        "flag_above 0.75: recall of level 1 1.000 [0.342, 1.000], precision 1.000 [0.342, 1.000] where "
+    )
+    assert "(2 of 3 labelled photos flagged, 2 are of level 1;" in line
     main([str(folder), "--base_url", judge.url, "--out", str(tmp_path / "r.jsonl"), *chosen, "--recall", "0.5"])
     assert [row["path"] for row in rows_of(tmp_path / "r.jsonl") if row["flagged"]] == []
     main([str(folder), "--base_url", judge.url, "--out", str(tmp_path / "r.jsonl"), *chosen])
@@ -529,6 +551,8 @@ def test_the_threshold_from_files_flags_the_photos(judge, folder, tmp_path, caps
         (["x", "--threshold_from", "p.jsonl"], "threshold_from and threshold_labels need each other"),
         (["x", "--flag_above", "1.2"], "flag_above must be more than 0 and at most 1"),
         (["x", "--flag_above", "nan"], "flag_above must be more than 0"),
+        (["x", "--population", "1", "2"], "population: needs four shares"),
+        (["x", "--population", "nan", "1", "1", "1"], "population: needs four shares"),
         (["x", "--until_level", "1"], "until_level must be 2, 3 or 4"),
         (["x", "--target", "attributes", "--prompt", "intuition"], "target attributes needs prompt taxonomy"),
         (["x", "--batch_size", "0"], "batch_size': must be at least 1"),
@@ -549,5 +573,5 @@ def test_a_folder_without_photos_and_two_runs_at_once(judge, folder, tmp_path):
     (tmp_path / "none\n").mkdir()
     with pytest.raises(InputError, match=r"no photos in .*none\\n$"):
         main([str(tmp_path / "none\n"), "--base_url", judge.url])
-    with AnswerStore(tmp_path / "r.answers.jsonl"), pytest.raises(InputError, match="another run is writing here"):
+    with ResponseCache(tmp_path / "r.answers.jsonl"), pytest.raises(InputError, match="another run is writing here"):
         main([str(folder), "--base_url", judge.url, "--out", str(tmp_path / "r.html")])

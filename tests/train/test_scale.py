@@ -14,12 +14,16 @@ import torch
 from accelerate.commands.config.config_args import load_config_from_file
 from accelerate.utils import DistributedType
 from harness import build
-from peft import PeftModel
-from safetensors.torch import load_file
+from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors.torch import load_file, save_file
+from trl import ModelConfig
 
 import train.sft
-from cprt.models.local import load_model
+from cprt.models.local import load_model, load_processor
 from cprt.records import read_pairs
+from train.adapter import LANGUAGE_MODEL_PROJECTIONS, quantization, quantized_layers
+from train.checks import check_effect
+from train.pair_dataset import pair_collator, pair_dataset
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs" / "accelerate"
 KINDS = {
@@ -159,3 +163,54 @@ def test_four_bits(demo_base, demo, root, tmp_path, monkeypatch, capsys):
     assert "reopened, it changes logits by up to" in printed
     weights = load_file(output / "adapter_model.safetensors")
     assert len(weights) == 56 and all(weight.any() and torch.isfinite(weight).all() for weight in weights.values())
+
+
+@pytest.fixture
+def four_bits(demo_base, demo):
+    """A model in four bits with an adapter that does something, and a batch for it."""
+    base = load_model(str(demo_base), dtype="float32", quantization_config=quantization(ModelConfig(load_in_4bit=True)))
+    assert quantized_layers(base) == 28
+    torch.manual_seed(0)
+    lora = LoraConfig(
+        r=8, target_modules=LANGUAGE_MODEL_PROJECTIONS, init_lora_weights=False, task_type="CAUSAL_LM", lora_alpha=8
+    )
+    model = get_peft_model(base, lora)
+    rows = pair_dataset(read_pairs(demo.short_pairs / "train.jsonl")[:1], demo.images, "qwen3_vl")
+    return model, pair_collator(load_processor(str(demo_base), max_pixels=9216), "qwen3_vl")([rows[0]])
+
+
+@pytest.mark.parametrize("change", ["scale", "one tensor", "nothing"])
+def test_a_wrong_adapter_is_noticed_in_four_bits(change, four_bits, tmp_path):
+    """The same logits for the same adapter, on every kind of CPU, and another adapter is still another."""
+    model, row = four_bits
+    model.save_pretrained(tmp_path)
+    if change == "scale":
+        path = tmp_path / "adapter_config.json"
+        path.write_text(path.read_text().replace('"lora_alpha": 8', '"lora_alpha": 32'))
+    if change == "one tensor":
+        path = tmp_path / "adapter_model.safetensors"
+        weights = load_file(path)
+        name = next(name for name in weights if "layers.3.mlp.down_proj.lora_B" in name)
+        save_file({**weights, name: -weights[name]}, path)
+    if change == "nothing":
+        assert check_effect(model, tmp_path, row) > 0.01
+    else:
+        with pytest.raises(RuntimeError, match="other logits than the one that was trained"):
+            check_effect(model, tmp_path, row)
+
+
+def test_asking_between_the_steps_leaves_four_bits_as_they_are(four_bits):
+    """A forward pass of evaluation changes no weight, and the next training step has the same gradients."""
+    model, row = four_bits
+
+    def gradients() -> dict[str, torch.Tensor]:
+        model.train().zero_grad()
+        model(**row).loss.backward()
+        return {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
+
+    before = gradients()
+    with torch.inference_mode():
+        model.eval()(**row)
+    after = gradients()
+    assert len(before) == 56 and before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)

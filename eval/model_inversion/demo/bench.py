@@ -10,7 +10,7 @@ E has no part in making any of them. Files below ``OUT``::
     clean/<class>/             other pictures of the private people
     sources/<set-up>/<class>/  what the adversarial ones of other people were made from: natural images
     truth/<set-up>.csv         filename, class, kind, shows
-    weights/<network>.safetensors
+    weights/<network>.pt2      programs of torch.export
 """
 
 from __future__ import annotations
@@ -24,13 +24,12 @@ from typing import Any
 
 import torch
 from PIL import Image
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from cprt.records import write_text
 from eval.model_inversion.demo import faces
 from eval.model_inversion.demo.attacks import adversarial, clouds, degrade
-from eval.model_inversion.demo.networks import stack, train_classifier, unstack
+from eval.model_inversion.demo.networks import save, stack, train_classifier, unstack
 
 EVALUATION_MODEL, TARGETS = "residual", ("plain", "wide")
 KINDS = ("true", "someone else", "nobody", "failure")  # the two in the middle are adversarial
@@ -144,9 +143,7 @@ def _train(out: Path, training: Sequence[Sequence[Image.Image]], settings: Setti
     for number, architecture in enumerate((*TARGETS, EVALUATION_MODEL)):
         seed = 10 * settings.seed + number
         networks[architecture] = train_classifier(architecture, pictures, labels, seed=seed, epochs=settings.epochs)
-        path = out / "weights" / f"{architecture}.safetensors"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save_file(networks[architecture].state_dict(), path)
+        save(networks[architecture], out / "weights" / f"{architecture}.pt2")
     return networks
 
 

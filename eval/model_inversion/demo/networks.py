@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -73,6 +74,13 @@ def _residual(classes: int) -> nn.Module:
 
 # Name -> from the number of classes to a network (B, 3, 64, 64) -> (B, classes) of pictures with values 0 to 1.
 ARCHITECTURES: dict[str, Callable[[int], nn.Module]] = {"plain": _plain, "wide": _wide, "residual": _residual}
+
+
+def save(model: nn.Module, path: Path) -> None:
+    """As a program of torch.export for pictures (B, 3, 64, 64) in batches of any size."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    batch = {0: torch.export.Dim("batch")}
+    torch.export.save(torch.export.export(model, (torch.zeros(2, 3, 64, 64),), dynamic_shapes=(batch,)), path)
 
 
 def stack(images: Sequence[Image.Image]) -> Tensor:

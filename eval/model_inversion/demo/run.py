@@ -6,11 +6,10 @@ these, and here it can be checked whether it is right.
 
 from __future__ import annotations
 
-import csv
 import shutil
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ import yaml
 from cprt.config import run
 from cprt.images import load_image
 from cprt.provenance import write_run
-from cprt.records import read_text, write_json, write_text
+from cprt.records import write_json, write_text
 from eval.model_inversion.compare import run as compare
 from eval.model_inversion.demo import faces
 from eval.model_inversion.demo.attacks import clouds
@@ -31,7 +30,6 @@ from eval.model_inversion.demo.bench import (
     KINDS,
     TARGETS,
     THRESHOLD,
-    BenchSetup,
     Settings,
     images_folder,
     make,
@@ -42,17 +40,12 @@ from eval.model_inversion.demo.bench import (
 )
 from eval.model_inversion.demo.network_judge import NetworkJudge
 from eval.model_inversion.demo.networks import stack
-from eval.model_inversion.demo.plot import Shown, draw
+from eval.model_inversion.demo.plot import draw
+from eval.model_inversion.demo.summary import by_kind, examples, read_csv, table, verdicts
 from eval.model_inversion.standard import run as standard
 
 OUT = Path("outputs/demo_mi")
 JUDGE_NAME, TRUTH_NAME = "siamese", "truth"
-_KIND_HEADS = {
-    "true": "the private person",
-    "someone else": "someone else, changed",
-    "nobody": "nobody, changed",
-    "failure": "someone else",
-}
 _PURPOSE_QUERY, _PURPOSE_REFERENCE = 0, 1
 
 
@@ -74,7 +67,7 @@ def run_demo(out: Path, settings: Settings) -> dict[str, Any]:
         quality = _judge(out, settings)
     finally:
         torch.set_num_threads(threads)
-    rows = {setup.id: _verdicts(out, setup) for setup in setups(settings)}
+    rows = {setup.id: verdicts(out, setup, JUDGE_NAME) for setup in setups(settings)}
     _compare(out)
     summary = {
         "kinds": by_kind([row for of_setup in rows.values() for row in of_setup]),
@@ -83,7 +76,7 @@ def run_demo(out: Path, settings: Settings) -> dict[str, Any]:
     }
     write_json(out / "summary.json", summary)
     write_run(out, asdict(settings), seed=settings.seed)
-    draw(out / "reconstructions.png", _examples(out, settings, rows), KINDS)
+    draw(out / "reconstructions.png", examples(out, settings, rows), KINDS)
     print(f"\n{table(summary)}\n")
     print(f"The demo took {summary['seconds']:.0f} seconds. FPR is the share that E accepts of what a judge rejects;")
     print("truth is a judge that knows how each picture was made.")
@@ -106,9 +99,9 @@ def _classify(out: Path, settings: Settings) -> None:
         config = {
             "classifier": {
                 "name": architecture.capitalize(),
-                "library": "demo",
-                "architecture": architecture,
-                "weights": str(out / "weights" / f"{architecture}.safetensors"),
+                "library": "program",
+                "architecture": None,
+                "weights": str(out / "weights" / f"{architecture}.pt2"),
                 "num_classes": settings.classes,
                 "classes": "numeric",
                 "crop": None,
@@ -254,72 +247,6 @@ def _write_setups(out: Path, settings: Settings) -> None:
     content = {"root": str(out / "collection"), "setups": {"Faces": facts}}
     path = out / "setups.yaml"
     write_text(path, f"# For cprt mi --setups {path}\n" + yaml.safe_dump(content, sort_keys=False))
-
-
-# --- What came of it ----------------------------------------------------------------------------------------------
-
-
-def read_csv(path: Path) -> list[dict[str, str]]:
-    return list(csv.DictReader(read_text(path).splitlines()))
-
-
-def _verdicts(out: Path, setup: BenchSetup) -> list[dict[str, Any]]:
-    """A row for each reconstruction: class, filename, kind, and whether T, E and the judge accept it."""
-    said: dict[tuple[str, str], dict[str, Any]] = {}
-    for row in read_csv(truth_file(out, setup)):
-        said[row["class"], row["filename"]] = {**row, "true": row["kind"] == "true"}
-    for who, path, column in (
-        ("T", out / "target" / setup.id / "prediction.csv", "prediction"),
-        ("E", out / "standard" / setup.id / "prediction.csv", "prediction"),
-        ("judge", out / "judges" / JUDGE_NAME / setup.id / "judge.csv", "label"),
-    ):
-        for row in read_csv(path):
-            said[row["class"], row["filename"]][who] = row[column] == "yes"
-    return list(said.values())
-
-
-def by_kind(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
-    """How many of each kind T, E and the judge accept, and how often the judge is right."""
-    kinds = {}
-    for kind in KINDS:
-        of_kind = [row for row in rows if row["kind"] == kind]
-        kinds[kind] = {
-            "n": len(of_kind),
-            **{who: sum(row[who] for row in of_kind) for who in ("T", "E", "judge")},
-            "judge_right": sum(row["judge"] == row["true"] for row in of_kind),
-        }
-    return kinds
-
-
-def table(summary: Mapping[str, Any]) -> str:
-    """Who accepts how many of each kind, and the judge's own accuracy."""
-    lines = [f"{'what it really shows':<24}{'n':>5}{'T yes':>7}{'E yes':>7}{'judge yes':>11}{'judge right':>13}"]
-    for kind, row in summary["kinds"].items():
-        right = f"{row['judge_right'] / row['n']:.1%}" if row["n"] else "-"
-        lines.append(f"{_KIND_HEADS[kind]:<24}{row['n']:>5}{row['T']:>7}{row['E']:>7}{row['judge']:>11}{right:>13}")
-    judge = summary["judge"]
-    pairs = f"{judge['controls']} + {judge['controls']} control pairs of private people"
-    lines += [
-        "",
-        f"The judge on {pairs}: yes to {judge['hit_rate']:.1%} of pairs of one person, to "
-        f"{judge['false_alarm_rate']:.1%} of two.",
-    ]
-    return "\n".join(lines)
-
-
-def _examples(out: Path, settings: Settings, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[list[Shown]]:
-    """For each kind, the first reconstruction of each of the first people in the last set-up: not chosen by outcome."""
-    setup = setups(settings)[-1]
-    examples = []
-    for kind in KINDS:
-        of_kind: dict[str, Shown] = {}
-        for row in rows[setup.id]:
-            if row["kind"] == kind and row["class"] not in of_kind:
-                private = load_image(sorted((private_folder(out) / row["class"]).iterdir())[0])
-                image = load_image(images_folder(out, setup) / row["class"] / row["filename"])
-                of_kind[row["class"]] = Shown(private, image, row["T"], row["E"], row["judge"])
-        examples.append(list(of_kind.values())[:6])
-    return examples
 
 
 if __name__ == "__main__":

@@ -29,8 +29,8 @@ from cprt.errors import InputError
 from cprt.metrics.severity import wilson_interval
 from cprt.models.ask import Model
 from cprt.models.rate_limiter import Stopped
-from cprt.models.response_cache import AnswerStore, answer_key, read_answers
-from cprt.models.spec import ModelSpec, Question, Reply
+from cprt.models.response_cache import ResponseCache, cache_key, read_cache
+from cprt.models.spec import ModelSpec, Request, Response
 from cprt.prompts import digest
 from cprt.provenance import write_run
 from cprt.records import write_json, write_jsonl, write_text
@@ -101,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = Options(args.n, args.layout, args.seed, args.order_seed)
     stopped: Stopped | None = None
     judged: list[tuple[str, Setup, dict[str, Any]]] = []
-    with AnswerStore(out / "answers.jsonl") as store:
+    with ResponseCache(out / "answers.jsonl") as cache:
         panels = Panels(root, out / "panels", options)
         asked = [
             (setup, Asked(setup, panels.show(setup, planned[setup.id], args.workers), options)) for setup in setups
@@ -110,16 +110,16 @@ def main(argv: Sequence[str] | None = None) -> None:
         write_json(out / "setups.json", [setup.record() for setup in setups])
         _check_some(asked)
         for model in models:
-            questions: dict[str, Question] = {}
+            requests: dict[str, Request] = {}
             for _, queries in asked:
-                questions |= queries.missing(model.spec, store, args.retry)
-            if questions and stopped is None:
+                requests |= queries.missing(model.spec, cache, args.retry)
+            if requests and stopped is None:
                 try:
-                    model.ask(questions, store, model.spec.name)
+                    model.ask(requests, cache, model.spec.name)
                 except Stopped as reason:  # what there is is written all the same
                     stopped = reason
             for setup, queries in asked:
-                judged.append((model.spec.name, setup, queries.write(out, model.spec, store, args.controls)))
+                judged.append((model.spec.name, setup, queries.write(out, model.spec, cache, args.controls)))
     config = {**vars(args), "models": [spec.record() for spec in specs]}
     prompts = {setup.id: digest(setup.subject.messages(args.layout, args.n, True)) for setup in setups}
     write_run(out, config, {"setups": args.setups}, prompts=prompts, setups=[setup.record() for setup in setups])
@@ -141,35 +141,35 @@ def _plan(setup: Setup, args: MiArguments) -> list[Query]:
 
 
 class Asked:
-    """All queries of one set-up as they are shown, and what kept replies to them mean."""
+    """All queries of one set-up as they are shown, and what kept responses to them mean."""
 
     def __init__(self, setup: Setup, shown: Sequence[Shown], options: Options):
         self.setup, self.shown, self.options = setup, shown, options
 
-    def missing(self, spec: ModelSpec, store: AnswerStore, retry: Sequence[str]) -> dict[str, Question]:
-        """Questions that this judge has not answered, by key."""
+    def missing(self, spec: ModelSpec, cache: ResponseCache, retry: Sequence[str]) -> dict[str, Request]:
+        """Requests that this judge has not answered, by key."""
         missing = {}
         for shown in self.shown:
             if shown.problem is None:
                 key = self._key(spec, shown)
-                if key not in store or self._label(spec, shown, Reply.read(store[key])) in retry:
-                    missing[key] = self._question(shown)
+                if key not in cache or self._label(spec, shown, Response.read(cache[key])) in retry:
+                    missing[key] = self._request(shown)
         return missing
 
-    def _question(self, shown: Shown) -> Question:
+    def _request(self, shown: Shown) -> Request:
         messages = self.setup.subject.messages(self.options.layout, len(shown.references), shown.a_first)
-        return Question(messages, shown.images)
+        return Request(messages, shown.images)
 
     def _key(self, spec: ModelSpec, shown: Shown) -> str:
         """By what is shown and by what is asked about: equal names, or equal images, in other classes never mix."""
         query = shown.query
-        return answer_key(
+        return cache_key(
             judge=spec.name,
             kind=query.kind,
             source=query.source,
             claims=query.claims,
             file=query.file,
-            content=spec.key(self._question(shown)),
+            content=spec.key(self._request(shown)),
         )
 
     def record(self, out: Path) -> list[dict[str, Any]]:
@@ -194,7 +194,7 @@ class Asked:
             for shown in self.shown
         ]
 
-    def write(self, out: Path, spec: ModelSpec, store: AnswerStore, controls: int) -> dict[str, Any]:
+    def write(self, out: Path, spec: ModelSpec, cache: ResponseCache, controls: int) -> dict[str, Any]:
         """The files of one judge and this set-up; returns the summary."""
         folder = out / spec.name / self.setup.id
         rows: dict[str, list[tuple[str, str, str, str]]] = {kind: [] for kind in KINDS}
@@ -202,11 +202,11 @@ class Asked:
         problems = []
         for shown in self.shown:
             query = shown.query
-            reply = self._reply(spec, shown, store)
-            label = self._label(spec, shown, reply)
-            text = (reply.text or "").encode("utf-8", "backslashreplace").decode()  # half of a surrogate pair
+            response = self._response(spec, shown, cache)
+            label = self._label(spec, shown, response)
+            text = (response.text or "").encode("utf-8", "backslashreplace").decode()  # half of a surrogate pair
             rows[query.kind].append((query.file, query.claims, text, label))
-            reason = reply.error or ("; ".join(shown.skipped) if shown.skipped else None)
+            reason = response.error or ("; ".join(shown.skipped) if shown.skipped else None)
             if reason:
                 problems.append(
                     {
@@ -217,7 +217,7 @@ class Asked:
                         "reason": reason,
                     }
                 )
-            probability = yes_probability(reply.logprobs)
+            probability = yes_probability(response.logprobs)
             if probability is not None:
                 sure.append((query.kind, query.file, query.claims, *probability.values()))
         _write_csv(folder / "judge.csv", ("filename", "class", "response", "label"), rows["reconstruction"])
@@ -242,19 +242,21 @@ class Asked:
         write_json(folder / "summary.json", summary)
         return summary
 
-    def _reply(self, spec: ModelSpec, shown: Shown, store: AnswerStore) -> Reply:
+    def _response(self, spec: ModelSpec, shown: Shown, cache: ResponseCache) -> Response:
         if shown.problem is not None:
-            return Reply(error=shown.problem)
-        row = store.get(self._key(spec, shown))
-        return Reply(error="not asked: the run stopped before") if row is None else Reply.read(row)
+            return Response(error=shown.problem)
+        row = cache.get(self._key(spec, shown))
+        return Response(error="not asked: the run stopped before") if row is None else Response.read(row)
 
     @staticmethod
-    def _label(spec: ModelSpec, shown: Shown, reply: Reply) -> str:
-        if reply.text is None:
+    def _label(spec: ModelSpec, shown: Shown, response: Response) -> str:
+        if response.text is None:
             return "error"
-        if reply.refused:
+        if response.refused:
             return "refused"
-        return read_verdict(reply.text) if reply.complete else "unparsed"  # "No" may be the beginning of "Not sure"
+        return (
+            read_verdict(response.text) if response.complete else "unparsed"
+        )  # "No" may be the beginning of "Not sure"
 
 
 def summarise(counts: Mapping[str, Mapping[str, int]], controls: int) -> dict[str, Any]:
@@ -312,7 +314,7 @@ def _write_csv(path: Path, header: Sequence[str], rows: Sequence[Sequence[Any]])
 def _print_calls(specs: Sequence[ModelSpec], planned: Mapping[str, Sequence[Query]], out: Path) -> None:
     """What a run would ask of every judge. Set-ups with the same private data share their control pairs."""
     total = {(query.source, query.kind, query.claims, query.file) for queries in planned.values() for query in queries}
-    kept = sum("error" not in answer for answer in read_answers(out / "answers.jsonl").values())
+    kept = sum("error" not in answer for answer in read_cache(out / "answers.jsonl").values())
     for spec in specs:
         print(f"{spec.name}: at most {len(total):,} calls")
     for id, queries in planned.items():

@@ -21,11 +21,12 @@ from numpy.typing import NDArray
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.images import ImageIndex
-from cprt.metrics.severity import wilson_interval
+from cprt.metrics.bootstrap import wilson_interval
 from cprt.provenance import write_run
 from cprt.records import write_json, write_text
-from eval.model_inversion.standard.classifier import Classifier, ClassifierSpec, ClassIndex, Outputs
+from eval.model_inversion.standard.classifier import Classifier, Outputs
 from eval.model_inversion.standard.features import PRDC, frechet_distance, nearest_squared, prdc
+from eval.model_inversion.standard.spec import ClassifierSpec, ClassIndex
 
 HEADER = ("filename", "class", "prediction", "top5", "confidence", "predicted_class")
 

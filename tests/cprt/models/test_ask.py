@@ -13,8 +13,8 @@ from cprt.errors import InputError
 from cprt.images import load_image
 from cprt.models.ask import Model
 from cprt.models.local import LocalModel
-from cprt.models.response_cache import AnswerStore
-from cprt.models.spec import ModelSpec, Question
+from cprt.models.response_cache import ResponseCache
+from cprt.models.spec import ModelSpec, Request
 from cprt.prompts import build
 
 IMAGE = {"type": "image"}
@@ -37,25 +37,25 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 def test_answers_do_not_depend_on_the_batch(demo_base: Path, photos: list[Path], tmp_path: Path):
     shared = build("zero_shot").messages()
-    questions = [Question(shared, (photo,)) for photo in photos]
-    questions += [
-        Question(user("Name the objects.")),
-        Question(user("How bright is it? " * 9)),
-        Question(user("Copy: {}")),
+    requests = [Request(shared, (photo,)) for photo in photos]
+    requests += [
+        Request(user("Name the objects.")),
+        Request(user("How bright is it? " * 9)),
+        Request(user("Copy: {}")),
     ]
-    questions += [
-        Question(user(None, "and", None, "?"), (photos[0], photos[1])),
-        Question(user("Compare", None, None), (photos[2], photos[1])),
-        Question(user("Name the objects in", None), (photos[1],)),
+    requests += [
+        Request(user(None, "and", None, "?"), (photos[0], photos[1])),
+        Request(user("Compare", None, None), (photos[2], photos[1])),
+        Request(user("Name the objects in", None), (photos[1],)),
     ]
     texts = []
     for batch_size in (1, 4):
         row = {"name": "m", "model": str(demo_base), "max_new_tokens": 16, "dtype": "float32", "batch_size": batch_size}
         model = Model(ModelSpec.read(row, "spec"))
-        keyed = {model.spec.key(question): question for question in questions}
-        with AnswerStore(tmp_path / f"{batch_size}.jsonl") as store:
-            model.ask(keyed, store, "asking")
-            texts.append([store[key]["text"] for key in keyed])
+        keyed = {model.spec.key(request): request for request in requests}
+        with ResponseCache(tmp_path / f"{batch_size}.jsonl") as cache:
+            model.ask(keyed, cache, "asking")
+            texts.append([cache[key]["text"] for key in keyed])
     assert texts[0] == texts[1] and len(texts[0]) == 9 and len(set(texts[0])) > 3
     local = LocalModel(str(demo_base), dtype="float32")
     (generation,) = local.generate([(shared, [load_image(photos[1])])], 16)
@@ -67,18 +67,18 @@ def test_logprobs_of_a_local_model_are_those_of_its_logits(demo_base: Path, phot
     row = {"name": "m", "model": str(demo_base), "max_new_tokens": 12, "dtype": "float32", "top_logprobs": 3}
     model = Model(ModelSpec.read(row, "spec"))
     messages = build("zero_shot").messages()
-    with AnswerStore(tmp_path / "answers.jsonl") as store:
-        model.ask({photo.name: Question(messages, (photo,)) for photo in photos}, store, "asking")
-        replies = [store[photo.name] for photo in photos]
+    with ResponseCache(tmp_path / "answers.jsonl") as cache:
+        model.ask({photo.name: Request(messages, (photo,)) for photo in photos}, cache, "asking")
+        responses = [cache[photo.name] for photo in photos]
     plain = LocalModel(str(demo_base), dtype="float32", share_prefix=False)
     tokenizer = plain.processor.tokenizer
-    for photo, reply in zip(photos, replies, strict=True):
-        end = reply["logprobs"][-1]["token"] if reply["complete"] else ""
-        written = reply["text"] + end
-        assert "".join(entry["token"] for entry in reply["logprobs"]) == written
+    for photo, response in zip(photos, responses, strict=True):
+        end = response["logprobs"][-1]["token"] if response["complete"] else ""
+        written = response["text"] + end
+        assert "".join(entry["token"] for entry in response["logprobs"]) == written
         inputs = plain._inputs([(messages, [load_image(photo)])])
         answer = tokenizer(written, add_special_tokens=False, return_tensors="pt")["input_ids"]
-        assert answer.shape[1] == len(reply["logprobs"]) > 3
+        assert answer.shape[1] == len(response["logprobs"]) > 3
         width = inputs["input_ids"].shape[1]
         for name, filling in (
             ("input_ids", answer),
@@ -88,7 +88,7 @@ def test_logprobs_of_a_local_model_are_those_of_its_logits(demo_base: Path, phot
             inputs[name] = torch.cat([inputs[name], filling], dim=1)
         with torch.inference_mode():
             expected = plain.model(**inputs).logits[0, width - 1 : -1].log_softmax(-1)
-        for place, entry in enumerate(reply["logprobs"]):
+        for place, entry in enumerate(response["logprobs"]):
             assert entry["logprob"] == pytest.approx(expected[place, answer[0, place]].item(), abs=1e-4)
             best = expected[place].topk(3).values.tolist()
             assert [option["logprob"] for option in entry["top_logprobs"]] == pytest.approx(best, abs=1e-4)
@@ -101,16 +101,16 @@ def test_a_photo_that_cannot_be_read_is_an_error_beside_the_answers(
     broken = tmp_path / "broken.png"
     broken.write_bytes(photos[0].read_bytes()[:60])
     row = {"name": "m", "model": str(demo_base), "max_new_tokens": 4, "dtype": "float32"}
-    questions = {name: Question(user("Name", None), (path,)) for name, path in (("a", photos[0]), ("b", broken))}
-    with AnswerStore(tmp_path / "answers.jsonl") as store:
-        Model(ModelSpec.read(row, "spec")).ask(questions, store, "asking")
-        assert "a" in store and "b" not in store and "broken.png" in store["b"]["error"]
+    requests = {name: Request(user("Name", None), (path,)) for name, path in (("a", photos[0]), ("b", broken))}
+    with ResponseCache(tmp_path / "answers.jsonl") as cache:
+        Model(ModelSpec.read(row, "spec")).ask(requests, cache, "asking")
+        assert "a" in cache and "b" not in cache and "broken.png" in cache["b"]["error"]
 
 
 def test_no_such_model_is_bad_input(tmp_path: Path):
     model = Model(ModelSpec.read({"name": "m", "model": "no/such/model"}, "spec"))
-    with AnswerStore(tmp_path / "answers.jsonl") as store, pytest.raises(InputError, match="no such model folder"):
-        model.ask({"a": Question(user("b"))}, store, "asking")
+    with ResponseCache(tmp_path / "answers.jsonl") as cache, pytest.raises(InputError, match="no such model folder"):
+        model.ask({"a": Request(user("b"))}, cache, "asking")
 
 
 def test_a_cut_adapter_is_bad_input(demo_base: Path, tmp_path: Path):

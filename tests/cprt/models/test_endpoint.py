@@ -22,9 +22,17 @@ from cprt.errors import InputError
 from cprt.images import load_image
 from cprt.models.ask import Model
 from cprt.models.endpoint import Endpoint, data_url, is_loopback
-from cprt.models.rate_limiter import FAILED_IN_A_ROW, RATE_LIMIT_RETRIES, Pace, Stopped, delay, is_retried, retry_after
-from cprt.models.response_cache import AnswerStore
-from cprt.models.spec import ModelSpec, Question, Reply
+from cprt.models.rate_limiter import (
+    FAILED_IN_A_ROW,
+    RATE_LIMIT_RETRIES,
+    RateLimiter,
+    Stopped,
+    delay,
+    is_retried,
+    retry_after,
+)
+from cprt.models.response_cache import ResponseCache
+from cprt.models.spec import ModelSpec, Request, Response
 
 SECRET = "sk-test-5Q9vXkW2mZ8"
 
@@ -33,20 +41,20 @@ def spec(url: str, **more: Any) -> ModelSpec:
     return ModelSpec.read({"name": "judge", "model": "some/model", "base_url": url, **more}, "spec")
 
 
-def ask_text(text: str) -> Question:
-    return Question([{"role": "user", "content": [{"type": "text", "text": text}]}])
+def ask_text(text: str) -> Request:
+    return Request([{"role": "user", "content": [{"type": "text", "text": text}]}])
 
 
-def ask(server: Misbehaving, questions: list[Question], **more: Any) -> list[Reply]:
-    """The replies in the order of the questions, with delays a hundredth of the usual."""
-    replies: dict[str, Reply] = {}
+def ask(server: Misbehaving, requests: list[Request], **more: Any) -> list[Response]:
+    """The responses in the order of the requests, with delays a hundredth of the usual."""
+    responses: dict[str, Response] = {}
 
     async def main() -> None:
         async with Endpoint(spec(server.url, **more), first_delay=0.005) as endpoint:
-            await endpoint.ask_all([(str(n), question) for n, question in enumerate(questions)], replies.__setitem__)
+            await endpoint.ask_all([(str(n), request) for n, request in enumerate(requests)], responses.__setitem__)
 
     asyncio.run(main())
-    return [replies[str(number)] for number in range(len(questions))]
+    return [responses[str(number)] for number in range(len(requests))]
 
 
 def echo(body: dict[str, Any]) -> tuple[str, str]:
@@ -70,11 +78,11 @@ def photo(tmp_path: Path) -> Path:
 # --- Answers -----------------------------------------------------------------------------------------------------
 
 
-def test_replies_carry_text_finish_and_usage_and_concurrency_is_bounded():
+def test_responses_carry_text_finish_and_usage_and_concurrency_is_bounded():
     with Misbehaving(echo, delay=0.05) as server:
-        replies = ask(server, [ask_text(f"question {n}") for n in range(30)], concurrency=7)
+        responses = ask(server, [ask_text(f"request {n}") for n in range(30)], concurrency=7)
     usage = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}
-    assert replies == [Reply(f"QUESTION {n}", True, False, "stop", usage) for n in range(30)]
+    assert responses == [Response(f"REQUEST {n}", True, False, "stop", usage) for n in range(30)]
     assert server.most_in_flight == 7 and len(server.bodies) == 30
 
 
@@ -96,7 +104,7 @@ def test_the_request_is_what_was_asked(photo: Path):
     with Misbehaving(lambda body: ("fine", "stop")) as server:
         ask(
             server,
-            [Question(messages, (photo, plain))],
+            [Request(messages, (photo, plain))],
             image_format="png",
             max_new_tokens=9,
             top_logprobs=3,
@@ -127,32 +135,32 @@ def test_the_request_is_what_was_asked(photo: Path):
 @pytest.mark.parametrize(
     ("choice", "expected"),
     [
-        ({"message": {"content": "0.7"}, "finish_reason": "length"}, Reply("0.7", complete=False, finish="length")),
-        ({"message": {"content": ""}, "finish_reason": "length"}, Reply("", complete=False, finish="length")),
+        ({"message": {"content": "0.7"}, "finish_reason": "length"}, Response("0.7", complete=False, finish="length")),
+        ({"message": {"content": ""}, "finish_reason": "length"}, Response("", complete=False, finish="length")),
         (
             {"message": {"content": None}, "finish_reason": "content_filter"},
-            Reply("", refused=True, finish="content_filter"),
+            Response("", refused=True, finish="content_filter"),
         ),
         (
             {"message": {"content": None, "refusal": "No."}, "finish_reason": "stop"},
-            Reply("No.", refused=True, finish="stop"),
+            Response("No.", refused=True, finish="stop"),
         ),
         (
             {"message": {"content": "a"}, "logprobs": {"content": [{"token": "a", "logprob": -0.1}]}},
-            Reply("a", logprobs=[{"token": "a", "logprob": -0.1}]),
+            Response("a", logprobs=[{"token": "a", "logprob": -0.1}]),
         ),
     ],
 )
-def test_endings_are_told_apart(choice: dict[str, Any], expected: Reply):
+def test_endings_are_told_apart(choice: dict[str, Any], expected: Response):
     with Misbehaving(lambda body: (200, {"choices": [choice]})) as server:
-        (reply,) = ask(server, [ask_text("?")])
-    assert reply == expected and Reply.read(json.loads(json.dumps(reply.row()))) == reply
+        (response,) = ask(server, [ask_text("?")])
+    assert response == expected and Response.read(json.loads(json.dumps(response.row()))) == response
 
 
 def test_a_content_filter_that_answers_400_is_a_refusal():
     error = {"error": {"message": "filtered", "code": "content_filter", "param": "prompt"}}
     with Misbehaving(lambda body: (400, error)) as server:
-        assert ask(server, [ask_text("?")]) == [Reply("", refused=True, finish="content_filter")]
+        assert ask(server, [ask_text("?")]) == [Response("", refused=True, finish="content_filter")]
 
 
 def test_options_that_the_endpoint_refuses_are_left_out_and_recorded():
@@ -170,8 +178,8 @@ def test_options_that_the_endpoint_refuses_are_left_out_and_recorded():
         return "fine", "stop"
 
     with Misbehaving(strict) as server:
-        replies = ask(server, [ask_text(str(n)) for n in range(3)], top_logprobs=5, concurrency=1, max_new_tokens=7)
-    assert [(reply.text, reply.dropped) for reply in replies] == [("fine", ("logprobs", "temperature"))] * 3
+        responses = ask(server, [ask_text(str(n)) for n in range(3)], top_logprobs=5, concurrency=1, max_new_tokens=7)
+    assert [(response.text, response.dropped) for response in responses] == [("fine", ("logprobs", "temperature"))] * 3
     assert len(server.bodies) == 3 + 3 and server.bodies[-1].keys() == {"model", "messages", "max_completion_tokens"}
     assert server.bodies[-1]["max_completion_tokens"] == 7
 
@@ -182,8 +190,8 @@ def test_options_that_the_endpoint_refuses_are_left_out_and_recorded():
 @pytest.mark.parametrize("fault", FAULTS)
 def test_every_fault_is_asked_again_and_then_answered(fault: str):
     with Misbehaving(echo, lambda who, earlier: fault if earlier == 0 else None, stall=30) as server:
-        (reply,) = ask(server, [ask_text("a")], timeout=2 if fault == "stall" else 60)
-    assert reply.text == "A" and reply.error is None and len(server.bodies) == 2
+        (response,) = ask(server, [ask_text("a")], timeout=2 if fault == "stall" else 60)
+    assert response.text == "A" and response.error is None and len(server.bodies) == 2
     waited = server.times[1] - server.times[0]
     assert waited >= {"429": 0.2, "stall": 2.0}.get(fault, 0.0)
 
@@ -202,18 +210,20 @@ def test_every_fault_is_asked_again_and_then_answered(fault: str):
     ],
 )
 def test_retries_are_bounded_and_the_error_says_why_without_secrets(fault: str, reason: str, photo: Path):
-    question = Question([{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "a"}]}], (photo,))
+    request = Request([{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "a"}]}], (photo,))
     with Misbehaving(echo, lambda who, earlier: fault, stall=30) as server:
-        (reply,) = ask(server, [question], retries=2, timeout=0.5 if fault == "stall" else 60)
-    assert reply.text is None and str(reply.error).startswith(reason) and "(asked 3 times)" in str(reply.error)
-    assert len(server.bodies) == 3 and str(server.port) not in str(reply.error) and "base64" not in str(reply.error)
-    assert "\n" not in str(reply.error) and len(str(reply.error)) < 300
+        (response,) = ask(server, [request], retries=2, timeout=0.5 if fault == "stall" else 60)
+    assert response.text is None and str(response.error).startswith(reason) and "(asked 3 times)" in str(response.error)
+    assert (
+        len(server.bodies) == 3 and str(server.port) not in str(response.error) and "base64" not in str(response.error)
+    )
+    assert "\n" not in str(response.error) and len(str(response.error)) < 300
 
 
-def test_a_trickle_does_not_hold_a_question_for_ever():
+def test_a_trickle_does_not_hold_a_request_for_ever():
     """Bytes that keep coming satisfy the read timeout of an HTTP library."""
 
-    async def main() -> Reply:
+    async def main() -> Response:
         async def trickle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.readuntil(b"\r\n\r\n")
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n")
@@ -232,7 +242,7 @@ def test_a_trickle_does_not_hold_a_question_for_ever():
 @pytest.mark.parametrize("status", [400, 404, 413])
 def test_what_asking_again_cannot_mend_is_asked_once(status: int):
     with Misbehaving(lambda body: (status, {"error": {"message": "no such thing"}})) as server:
-        assert ask(server, [ask_text("a")]) == [Reply(error=f"HTTP {status}: no such thing")]
+        assert ask(server, [ask_text("a")]) == [Response(error=f"HTTP {status}: no such thing")]
     assert len(server.bodies) == 1
 
 
@@ -245,20 +255,20 @@ def test_a_refused_key_stops_the_run_with_one_line_and_keeps_what_came(status: i
         asked.append(identity(body))
         return ("fine", "stop") if len(asked) <= 5 else (status, {"error": {"message": f"Incorrect API key: {SECRET}"}})
 
-    questions = {str(n): ask_text(f"{n}") for n in range(200)}
-    with Misbehaving(expire) as server, AnswerStore(tmp_path / "answers.jsonl") as store:
+    requests = {str(n): ask_text(f"{n}") for n in range(200)}
+    with Misbehaving(expire) as server, ResponseCache(tmp_path / "answers.jsonl") as cache:
         model = Model(spec(server.url, api_key_env="JUDGE_KEY", concurrency=4))
         with pytest.raises(Stopped) as caught:
-            model.ask(questions, store, "asking")
+            model.ask(requests, cache, "asking")
         assert str(caught.value) == f"judge: the endpoint refuses the key in JUDGE_KEY (HTTP {status})"
-        assert sum(key in store for key in questions) == 5
+        assert sum(key in cache for key in requests) == 5
     assert len(server.bodies) <= 5 + 4
 
 
 def test_an_endpoint_that_keeps_failing_stops_the_run():
     with Misbehaving(echo, lambda who, earlier: "500") as server, pytest.raises(Stopped) as caught:
         ask(server, [ask_text(str(n)) for n in range(500)], retries=1, concurrency=8)
-    assert str(caught.value).startswith(f"judge: the endpoint keeps failing: {FAILED_IN_A_ROW} questions in a row")
+    assert str(caught.value).startswith(f"judge: the endpoint keeps failing: {FAILED_IN_A_ROW} requests in a row")
     assert 2 * FAILED_IN_A_ROW <= len(server.bodies) <= 2 * (FAILED_IN_A_ROW + 8)
 
 
@@ -270,15 +280,15 @@ def test_nobody_listening_is_the_same():
 
 
 def test_the_breaker_counts_only_failures_in_a_row():
-    pace = Pace(4)
+    limiter = RateLimiter(4)
     for _ in range(3):
         for _ in range(FAILED_IN_A_ROW - 1):
-            pace.failed("HTTP 500")
-        pace.answered()
+            limiter.failed("HTTP 500")
+        limiter.answered()
     for _ in range(FAILED_IN_A_ROW - 1):
-        pace.failed("HTTP 500")
+        limiter.failed("HTTP 500")
     with pytest.raises(Stopped, match="HTTP 502"):
-        pace.failed("HTTP 502")
+        limiter.failed("HTTP 502")
 
 
 def test_a_photo_that_cannot_be_read_is_an_error_of_its_own(tmp_path: Path):
@@ -286,8 +296,8 @@ def test_a_photo_that_cannot_be_read_is_an_error_of_its_own(tmp_path: Path):
     broken.write_bytes(b"\xff\xd8\xff not a photo")
     messages = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "a"}]}]
     with Misbehaving(echo) as server:
-        replies = ask(server, [Question(messages, (broken,))] * (FAILED_IN_A_ROW + 5) + [ask_text("b")])
-    assert "broken.jpg" in str(replies[0].error) and replies[-1].text == "B" and len(server.bodies) == 1
+        responses = ask(server, [Request(messages, (broken,))] * (FAILED_IN_A_ROW + 5) + [ask_text("b")])
+    assert "broken.jpg" in str(responses[0].error) and responses[-1].text == "B" and len(server.bodies) == 1
 
 
 # --- Waiting -----------------------------------------------------------------------------------------------------
@@ -322,27 +332,27 @@ def test_an_endpoint_that_wants_a_day_is_not_waited_for():
             )
 
         server._respond = tomorrow  # type: ignore[method-assign]
-        assert ask(server, [ask_text("a")]) == [Reply(error="HTTP 429: daily quota")]
+        assert ask(server, [ask_text("a")]) == [Response(error="HTTP 429: daily quota")]
         server._respond = server_respond  # type: ignore[method-assign]
 
 
 def test_a_rate_limit_closes_the_gate_for_all_and_halves_the_flight():
     async def main() -> list[float]:
-        pace, limits = Pace(64), []
+        limiter, limits = RateLimiter(64), []
         for _ in range(5):
-            pace.rate_limited(0.05)  # many at once: one closing
-        limits.append(pace.limit)
+            limiter.rate_limited(0.05)  # many at once: one closing
+        limits.append(limiter.limit)
         start = time.monotonic()
-        await pace.enter()
+        await limiter.enter()
         assert time.monotonic() - start >= 0.05
-        pace.leave()
+        limiter.leave()
         for _ in range(8):
-            pace.rate_limited(0.0)
-            pace._open_at = 0.0
-        limits.append(pace.limit)
+            limiter.rate_limited(0.0)
+            limiter._open_at = 0.0
+        limits.append(limiter.limit)
         for _ in range(32):
-            pace.answered()
-        limits.append(pace.limit)
+            limiter.answered()
+        limits.append(limiter.limit)
         return limits
 
     halved, least, grown = asyncio.run(main())
@@ -358,14 +368,14 @@ def test_an_endpoint_that_takes_three_at_once_answers_all_forty():
         return echo(body)
 
     with Misbehaving(crowded, delay=0.02) as server:
-        replies = ask(server, [ask_text(f"q{n}") for n in range(40)])
-    assert [reply.text for reply in replies] == [f"Q{n}" for n in range(40)]
+        responses = ask(server, [ask_text(f"q{n}") for n in range(40)])
+    assert [response.text for response in responses] == [f"Q{n}" for n in range(40)]
 
 
 def test_rate_limits_without_end_become_an_error():
     with Misbehaving(lambda body: (429, {"error": {"message": "never"}})) as server:
-        (reply,) = ask(server, [ask_text("a")])
-    assert str(reply.error).startswith("HTTP 429: never") and len(server.bodies) == RATE_LIMIT_RETRIES + 1
+        (response,) = ask(server, [ask_text("a")])
+    assert str(response.error).startswith("HTTP 429: never") and len(server.bodies) == RATE_LIMIT_RETRIES + 1
 
 
 # --- Privacy -----------------------------------------------------------------------------------------------------
@@ -440,7 +450,7 @@ def test_neither_a_proxy_nor_a_redirect_carries_photos_away(monkeypatch):
             writer.write(b"HTTP/1.1 307 X\r\nlocation: %b/chat/completions\r\ncontent-length: 0\r\n\r\n" % location)
 
         server._respond = redirect  # type: ignore[method-assign]
-        assert ask(server, [ask_text("b")]) == [Reply(error="HTTP 307")]
+        assert ask(server, [ask_text("b")]) == [Response(error="HTTP 307")]
     assert elsewhere.bodies == []
 
 
@@ -469,10 +479,10 @@ def test_nothing_secret_is_logged_or_kept(photo: Path, tmp_path: Path, monkeypat
     def fails(who: str, earlier: int) -> str | None:
         return "500" if earlier < 2 else None
 
-    with Misbehaving(echo, fails) as server, AnswerStore(tmp_path / "answers.jsonl") as store:
+    with Misbehaving(echo, fails) as server, ResponseCache(tmp_path / "answers.jsonl") as cache:
         for retries in (0, 1):
             model = Model(spec(server.url, api_key_env="JUDGE_KEY", retries=retries))
-            model.ask({"k": Question(messages, (photo,))}, store, "asking")
+            model.ask({"k": Request(messages, (photo,))}, cache, "asking")
     captured = capfd.readouterr()
     written = (tmp_path / "answers.jsonl").read_text()
     assert '"error": "HTTP 500: failed at [...]' in written and '"text": "A"' in written
@@ -526,14 +536,14 @@ def test_a_number_that_yaml_reads_as_text_is_a_number():
     assert spec("http://localhost/v1", temperature="1e-1", timeout=5).temperature == 0.1
 
 
-def test_every_part_of_a_question_tells_its_answer_apart(photo: Path):
+def test_every_part_of_a_request_tells_its_answer_apart(photo: Path):
     url, other = "http://127.0.0.1:8000/v1", photo.with_name("other.jpg")
     Image.open(photo).save(other, quality=90)
 
     def messages(text: str) -> list[dict[str, Any]]:
         return [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": text}]}]
 
-    base, question = spec(url), Question(messages("a"), (photo,))
+    base, request = spec(url), Request(messages("a"), (photo,))
     changes: list[dict[str, Any]] = [
         {"model": "m2"},
         {"base_url": "http://127.0.0.1:8001/v1"},
@@ -547,18 +557,18 @@ def test_every_part_of_a_question_tells_its_answer_apart(photo: Path):
         {"extra": {"seed": 1}},
         {"base_url": None},
     ]
-    questions = [question, Question(messages("b"), (photo,))]
-    questions += [Question(messages("a"), images) for images in ((other,), (photo, other), (other, photo))]
-    keys = [base.key(question) for question in questions]
-    keys += [replace(base, **change).key(question) for change in changes]
+    requests = [request, Request(messages("b"), (photo,))]
+    requests += [Request(messages("a"), images) for images in ((other,), (photo, other), (other, photo))]
+    keys = [base.key(request) for request in requests]
+    keys += [replace(base, **change).key(request) for change in changes]
     assert len(set(keys)) == 5 + len(changes)
     same = {"name": "other", "concurrency": 3, "timeout": 9.0, "retries": 0, "api_key_env": "KEY", "batch_size": 2}
-    assert replace(base, **same).key(question) == keys[0]
+    assert replace(base, **same).key(request) == keys[0]
     renamed = photo.with_name("renamed.jpg")
     renamed.write_bytes(photo.read_bytes())
-    assert base.key(Question(messages("a"), (renamed,))) == keys[0]
+    assert base.key(Request(messages("a"), (renamed,))) == keys[0]
     # With a stated revision a server may move.
-    assert spec(url, revision="v1").key(question) == spec("http://127.0.0.1:9/v1", revision="v1").key(question)
+    assert spec(url, revision="v1").key(request) == spec("http://127.0.0.1:9/v1", revision="v1").key(request)
 
 
 def test_a_served_folder_counts_by_its_content(tmp_path: Path):
@@ -572,10 +582,10 @@ def test_the_record_says_not_where_the_endpoint_is():
     assert "example" not in json.dumps(spec("https://api.example.com/v1", api_key_env="KEY").record())
 
 
-def test_many_questions_through_many_faults_give_every_answer_once(tmp_path: Path):
-    questions = {str(n): ask_text(f"q{n}") for n in range(60)}
-    with Misbehaving(echo, first_try_fails, stall=20) as server, AnswerStore(tmp_path / "answers.jsonl") as store:
-        Model(spec(server.url, timeout=2, retries=12, concurrency=32)).ask(questions, store, "asking")
-        assert {key: store[key]["text"] for key in questions} == {str(n): f"Q{n}" for n in range(60)}
+def test_many_requests_through_many_faults_give_every_answer_once(tmp_path: Path):
+    requests = {str(n): ask_text(f"q{n}") for n in range(60)}
+    with Misbehaving(echo, first_try_fails, stall=20) as server, ResponseCache(tmp_path / "answers.jsonl") as cache:
+        Model(spec(server.url, timeout=2, retries=12, concurrency=32)).ask(requests, cache, "asking")
+        assert {key: cache[key]["text"] for key in requests} == {str(n): f"Q{n}" for n in range(60)}
     assert len((tmp_path / "answers.jsonl").read_text().splitlines()) == 60
     assert set(server.faulted) == set(FAULTS[:8])

@@ -13,38 +13,38 @@ from pathlib import Path
 import pytest
 
 from cprt.errors import InputError
-from cprt.models.response_cache import AnswerStore, Keeper, answer_key, read_answers
+from cprt.models.response_cache import CacheWriter, ResponseCache, cache_key, read_cache
 
 WRITER = """
 import sys
-from cprt.models.response_cache import AnswerStore
-with AnswerStore(sys.argv[1]) as store:
+from cprt.models.response_cache import ResponseCache
+with ResponseCache(sys.argv[1]) as cache:
     for number in range(100_000):
-        if str(number) not in store:
-            store.put([(str(number), {"text": "x" * 50, "number": number})])
+        if str(number) not in cache:
+            cache.put([(str(number), {"text": "x" * 50, "number": number})])
             print(number, flush=True)
 """
 
 
 def test_answers_are_there_again(tmp_path: Path):
     file = tmp_path / "answers.jsonl"
-    with AnswerStore(file) as store:
-        store.put([("a", {"text": "ä\u2028\ud800"}), ("b", {"text": "0.5"})])
-        assert "a" in store and "c" not in store
-    with AnswerStore(file) as store:
-        assert store["b"] == {"text": "0.5"} and "a" in store
+    with ResponseCache(file) as cache:
+        cache.put([("a", {"text": "ä\u2028\ud800"}), ("b", {"text": "0.5"})])
+        assert "a" in cache and "c" not in cache
+    with ResponseCache(file) as cache:
+        assert cache["b"] == {"text": "0.5"} and "a" in cache
 
 
 def test_a_row_cut_off_by_a_kill_is_asked_again(tmp_path: Path):
     file = tmp_path / "answers.jsonl"
-    with AnswerStore(file) as store:
-        store.put([("a", {"text": "1"}), ("b", {"text": "2"})])
+    with ResponseCache(file) as cache:
+        cache.put([("a", {"text": "1"}), ("b", {"text": "2"})])
     whole = file.read_bytes()
     for cut in range(len(whole) // 2 + 1, len(whole)):
         file.write_bytes(whole[:cut])
-        with AnswerStore(file) as store:
-            assert "a" in store and "b" not in store
-            store.put([("b", {"text": "2"})])
+        with ResponseCache(file) as cache:
+            assert "a" in cache and "b" not in cache
+            cache.put([("b", {"text": "2"})])
         assert file.read_bytes() == whole
 
 
@@ -61,16 +61,16 @@ def test_what_was_reported_written_survives_kill_9(tmp_path: Path):
         reported = max([reported, *map(int, writer.stdout.read().split())])
         writer.wait()
         writer.stdout.close()
-        with AnswerStore(file) as store:
-            assert all(store[str(number)]["number"] == number for number in range(reported + 1))
+        with ResponseCache(file) as cache:
+            assert all(cache[str(number)]["number"] == number for number in range(reported + 1))
     lines = file.read_bytes().splitlines()
     assert len(lines) == len(set(lines))
 
 
 def test_two_runs_at_once_are_refused(tmp_path: Path):
-    with AnswerStore(tmp_path / "answers.jsonl"), pytest.raises(InputError, match="another run is writing here"):
-        AnswerStore(tmp_path / "answers.jsonl")
-    with AnswerStore(tmp_path / "answers.jsonl"):
+    with ResponseCache(tmp_path / "answers.jsonl"), pytest.raises(InputError, match="another run is writing here"):
+        ResponseCache(tmp_path / "answers.jsonl")
+    with ResponseCache(tmp_path / "answers.jsonl"):
         pass
 
 
@@ -78,45 +78,45 @@ def test_a_file_that_is_something_else_is_not_touched(tmp_path: Path):
     file = tmp_path / "answers.jsonl"
     file.write_text("dear diary\n")
     with pytest.raises(InputError, match=r"answers.jsonl:1: is not a kept answer"):
-        AnswerStore(file)
+        ResponseCache(file)
     assert file.read_text() == "dear diary\n"
 
 
-def test_every_part_of_a_question_tells_its_answer_apart():
+def test_every_part_of_a_request_tells_its_answer_apart():
     parts = {"image": "1", "prompt": "2", "model": "3", "adapter": None, "decoding": {"greedy": True}}
-    keys = {answer_key(**parts)} | {answer_key(**{**parts, name: "other"}) for name in parts}
+    keys = {cache_key(**parts)} | {cache_key(**{**parts, name: "other"}) for name in parts}
     assert len(keys) == len(parts) + 1
-    assert answer_key(**dict(reversed(parts.items()))) == answer_key(**parts)
+    assert cache_key(**dict(reversed(parts.items()))) == cache_key(**parts)
 
 
 def test_an_error_is_kept_to_be_seen_and_does_not_count_as_an_answer(tmp_path: Path):
     file = tmp_path / "answers.jsonl"
-    with AnswerStore(file) as store:
-        store.put([("a", {"error": "HTTP 500"}), ("b", {"text": "1"})])
-        assert "a" not in store and "b" in store
-    with AnswerStore(file) as store:
-        assert "a" not in store and store["a"] == store.get("a") == {"error": "HTTP 500"} and store.get("c") is None
-        store.put([("a", {"text": "2"})])
-    assert read_answers(file) == {"a": {"text": "2"}, "b": {"text": "1"}}
-    assert read_answers(tmp_path / "none.jsonl") == {} and not (tmp_path / "none.jsonl").exists()
+    with ResponseCache(file) as cache:
+        cache.put([("a", {"error": "HTTP 500"}), ("b", {"text": "1"})])
+        assert "a" not in cache and "b" in cache
+    with ResponseCache(file) as cache:
+        assert "a" not in cache and cache["a"] == cache.get("a") == {"error": "HTTP 500"} and cache.get("c") is None
+        cache.put([("a", {"text": "2"})])
+    assert read_cache(file) == {"a": {"text": "2"}, "b": {"text": "1"}}
+    assert read_cache(tmp_path / "none.jsonl") == {} and not (tmp_path / "none.jsonl").exists()
 
 
 KEEPER = """
 import sys, time
-from cprt.models.response_cache import AnswerStore, Keeper
+from cprt.models.response_cache import ResponseCache, CacheWriter
 told = 0
 def kept(count):
     global told
     told += count
     print(told, flush=True)
-with AnswerStore(sys.argv[1]) as store, Keeper(store, kept) as keeper:
+with ResponseCache(sys.argv[1]) as cache, CacheWriter(cache, kept) as writer:
     for number in range(200_000):
-        keeper.keep(str(number), {"number": number})
+        writer.keep(str(number), {"number": number})
         time.sleep(1e-5)
 """
 
 
-def test_a_keeper_reports_only_what_survives_kill_9(tmp_path: Path):
+def test_a_writer_reports_only_what_survives_kill_9(tmp_path: Path):
     file = tmp_path / "answers.jsonl"
     writer = subprocess.Popen([sys.executable, "-c", KEEPER, str(file)], stdout=subprocess.PIPE, text=True)
     assert writer.stdout is not None
@@ -126,26 +126,26 @@ def test_a_keeper_reports_only_what_survives_kill_9(tmp_path: Path):
     told = max([told, *map(int, writer.stdout.read().split())])
     writer.wait()
     writer.stdout.close()
-    answers = read_answers(file)
+    answers = read_cache(file)
     assert len(answers) >= told and all(answers[str(number)] == {"number": number} for number in range(told))
 
 
 def test_answers_that_arrive_together_share_an_fsync(tmp_path: Path):
     """Group commit: while one fsync runs, what arrives waits for the next."""
     batches: list[int] = []
-    with AnswerStore(tmp_path / "answers.jsonl") as store:
-        with Keeper(store, batches.append) as keeper:
+    with ResponseCache(tmp_path / "answers.jsonl") as cache:
+        with CacheWriter(cache, batches.append) as writer:
             for number in range(2000):
-                keeper.keep(str(number), {"number": number})
+                writer.keep(str(number), {"number": number})
         assert sum(batches) == 2000 and len(batches) < 500
-        assert all(str(number) in store for number in range(2000))
-    assert [row["number"] for row in read_answers(store.path).values()] == list(range(2000))
+        assert all(str(number) in cache for number in range(2000))
+    assert [row["number"] for row in read_cache(cache.path).values()] == list(range(2000))
 
 
-def test_a_keeper_whose_disk_fails_says_so_and_counts_nothing_as_kept(tmp_path: Path):
+def test_a_writer_whose_disk_fails_says_so_and_counts_nothing_as_kept(tmp_path: Path):
     counts: list[int] = []
-    store = AnswerStore(tmp_path / "answers.jsonl")
-    store.__exit__(None, None, None)  # writing to it now fails
-    with pytest.raises(ValueError, match="closed file"), Keeper(store, counts.append) as keeper:
-        keeper.keep("a", {"text": "1"})
-    assert "a" not in store and counts == []
+    cache = ResponseCache(tmp_path / "answers.jsonl")
+    cache.__exit__(None, None, None)  # writing to it now fails
+    with pytest.raises(ValueError, match="closed file"), CacheWriter(cache, counts.append) as writer:
+        writer.keep("a", {"text": "1"})
+    assert "a" not in cache and counts == []

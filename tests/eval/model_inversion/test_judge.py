@@ -27,8 +27,8 @@ from cprt.errors import InputError
 from cprt.metrics.severity import wilson_interval
 from cprt.models.ask import answer_batch
 from cprt.models.local import LocalModel
-from cprt.models.response_cache import read_answers
-from cprt.models.spec import Question, Reply
+from cprt.models.response_cache import read_cache
+from cprt.models.spec import Request, Response
 from eval.model_inversion.judge.prompts import SUBJECTS
 from eval.model_inversion.judge.run import main, summarise
 from eval.model_inversion.judge.verdicts import LABELS, read_verdict, yes_probability
@@ -434,8 +434,8 @@ def test_random_kills_lose_and_double_nothing(setups: Path, undisturbed: Path, t
     concurrency, out = 4, tmp_path / "out"
 
     def kept() -> int:
-        store = out / "answers.jsonl"
-        return store.read_bytes().count(b"\n") if store.exists() else 0
+        cache = out / "answers.jsonl"
+        return cache.read_bytes().count(b"\n") if cache.exists() else 0
 
     with Misbehaving(judge, first_try_fails, delay=0.03, stall=20) as server:
         arguments = [
@@ -480,11 +480,11 @@ def test_a_local_model_judges_in_batches_as_one_by_one(demo_base: Path, tmp_path
     (said,) = judge_with([here(demo_base)], tmp_path, layout)
     model = LocalModel(str(demo_base), dtype="float32", max_pixels=9216)
     for row, text in zip(queries(tmp_path / layout), said, strict=True):
-        question = Question(
+        request = Request(
             SUBJECTS["person"].messages(layout, 2, True), tuple(tmp_path / layout / image for image in row["images"])
         )
-        ((_, reply),) = answer_batch(model, [("key", question)], 8)
-        assert reply.text == text != ""
+        ((_, response),) = answer_batch(model, [("key", request)], 8)
+        assert response.text == text != ""
     assert len(said) == 6
 
 
@@ -492,8 +492,8 @@ def test_a_local_model_says_how_sure_it_is(demo_base: Path, tmp_path: Path):
     """With all alternatives listed nothing is missing but what is neither yes nor no."""
     judge_with([here(demo_base) | {"top_logprobs": 10**6}], tmp_path, "panel")
     sure = rows(tmp_path / "panel", "here", "probabilities.csv")
-    kept = [Reply.read(row) for row in read_answers(tmp_path / "panel" / "answers.jsonl").values()]
-    expected = [yes_probability(reply.logprobs) for reply in kept]
+    kept = [Response.read(row) for row in read_cache(tmp_path / "panel" / "answers.jsonl").values()]
+    expected = [yes_probability(response.logprobs) for response in kept]
     assert len(sure) == len(expected) == 6
     assert sorted(float(row["yes_mass"]) for row in sure) == sorted(row["yes_mass"] for row in expected)
     for row in sure:

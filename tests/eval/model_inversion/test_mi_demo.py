@@ -16,7 +16,7 @@ from eval.model_inversion.demo.attacks import STRENGTH, adversarial, clouds, deg
 from eval.model_inversion.demo.bench import EVALUATION_MODEL, KINDS, TARGETS, images_folder, private_folder, setups
 from eval.model_inversion.demo.network_judge import NetworkJudge
 from eval.model_inversion.demo.networks import ARCHITECTURES, stack, train_classifier, unstack
-from eval.model_inversion.demo.run import by_kind, read_csv
+from eval.model_inversion.demo.summary import by_kind, read_csv
 
 NAME = re.compile(r"ID=(\d+)_T=(\d+)_P=(\d+)_CT=(\d\.\d{4})\.png")
 

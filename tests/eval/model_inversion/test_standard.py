@@ -15,12 +15,11 @@ import pytest
 import torch
 import yaml
 from PIL import Image
-from safetensors.torch import load_file
 
 from cprt.errors import InputError
 from cprt.provenance import file_digest
 from eval.model_inversion.demo.bench import images_folder, private_folder, setups
-from eval.model_inversion.demo.networks import ARCHITECTURES, stack
+from eval.model_inversion.demo.networks import stack
 from eval.model_inversion.standard import run as standard
 from eval.model_inversion.standard.classifier import Outputs
 
@@ -49,9 +48,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 
 def network(bench, name: str) -> torch.nn.Module:
-    model = ARCHITECTURES[name](bench.settings.classes)
-    model.load_state_dict(load_file(bench.out / "weights" / f"{name}.safetensors"))
-    return model.eval()
+    return torch.export.load(bench.out / "weights" / f"{name}.pt2").module()
 
 
 def test_predictions_and_figures_are_those_of_the_network(bench, run):
@@ -87,8 +84,8 @@ def test_predictions_and_figures_are_those_of_the_network(bench, run):
 def test_the_report_says_who_e_is_and_what_is_undefined(bench, run):
     out, report = run()
     classifier = report["classifier"]
-    assert classifier["weights_sha256"] == file_digest(bench.out / "weights" / "residual.safetensors")
-    assert (classifier["crop"], classifier["resize"], classifier["weights"]) == (None, None, "residual.safetensors")
+    assert classifier["weights_sha256"] == file_digest(bench.out / "weights" / "residual.pt2")
+    assert (classifier["crop"], classifier["resize"], classifier["weights"]) == (None, None, "residual.pt2")
     assert classifier["logits"] == [str(number) for number in range(bench.settings.classes)]
     assert report["fid"] is None and "more than 768 images" in report["undefined"]["fid"]
     assert report["feature_distance"] > 0 and report["feature_dimensions"] == 768
@@ -101,14 +98,14 @@ def test_the_report_says_who_e_is_and_what_is_undefined(bench, run):
 
 
 def test_private_images_are_at_distance_zero_from_themselves(bench, run):
-    weights = str(bench.out / "weights" / "plain.safetensors")
-    plain = {"architecture": "plain", "weights": weights}  # 64 features: fewer than there are images
+    weights = str(bench.out / "weights" / "plain.pt2")
+    plain = {"name": "plain", "weights": weights}  # 64 features: fewer than there are images
     _, report = run(plain, images=str(private_folder(bench.out)))
     assert report["feature_distance"] == pytest.approx(0, abs=1e-9)
     assert report["fid"] == pytest.approx(0, abs=1e-3)
     assert report["precision"] == report["coverage"] == 1
     _, other = run(images=str(private_folder(bench.out)), features={**report_spec(report, weights)})
-    assert other["fid"] == pytest.approx(0, abs=1e-3) and other["features"]["architecture"] == "plain"
+    assert other["fid"] == pytest.approx(0, abs=1e-3) and other["features"]["name"] == "plain"
     assert other["feature_dimensions"] == 768
 
 
@@ -182,7 +179,7 @@ def test_a_hostile_file_of_weights_ends_with_status_2_and_one_line(bench, tmp_pa
         b"cos\nmkdir\n(V" + str(marker).encode() + b"\ntR."
     )  # a pickle that makes a folder
     config = yaml.safe_load((bench.out / "classifiers" / "residual.yaml").read_text())
-    config["classifier"]["weights"] = str(tmp_path / "w.pth")
+    config["classifier"] |= {"library": "timm", "architecture": "test_vit", "weights": str(tmp_path / "w.pth")}
     (tmp_path / "c.yaml").write_text(yaml.safe_dump(config))
     images = images_folder(bench.out, setups(bench.settings)[0])
     words = ["--config", str(tmp_path / "c.yaml"), "--images", str(images), "--out", str(tmp_path / "out")]

@@ -17,8 +17,8 @@ from publishing import BASE, REPO
 from cprt.images import load_image
 from cprt.models.ask import Model
 from cprt.models.local import LocalModel
-from cprt.models.response_cache import AnswerStore
-from cprt.models.spec import ModelSpec, Question
+from cprt.models.response_cache import ResponseCache
+from cprt.models.spec import ModelSpec, Request
 from cprt.prompts import build
 
 
@@ -95,8 +95,8 @@ def test_transformers_serve_answers_the_same(published, trained, demo_base, phot
             "base": ModelSpec("base", str(demo_base), dtype="float32", **common),
         }
         for name, spec in specs.items():
-            questions = {spec.key(question): question for question in [Question(messages, (path,)) for path in photos]}
-            with AnswerStore(tmp_path / f"{name}.jsonl") as store:
-                Model(spec).ask(questions, store, name)
-                answers[name] = [store[key]["text"] for key in questions]
+            requests = {spec.key(request): request for request in [Request(messages, (path,)) for path in photos]}
+            with ResponseCache(tmp_path / f"{name}.jsonl") as cache:
+                Model(spec).ask(requests, cache, name)
+                answers[name] = [cache[key]["text"] for key in requests]
     assert answers["served"] == answers["here"] != answers["base"]

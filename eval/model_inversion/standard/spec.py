@@ -1,0 +1,157 @@
+"""How a classifier of the private classes is described: which network, whose weights, what it is shown, which logit is
+which class.
+
+Nothing of this is guessed: another crop alone can cost an evaluation model several points of accuracy, and logits in
+another order mean nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from cprt.config import fits
+from cprt.errors import InputError
+from cprt.provenance import file_digest
+
+
+@dataclass(frozen=True)
+class ClassifierSpec:
+    """How a classifier is built and fed. Fields without a default must be stated.
+
+    Attributes:
+        name: what reports call it.
+        library: where the architecture comes from: timm, torchvision, or none for a ``program``, a file that
+            ``torch.export.save`` wrote and that holds the network as well.
+        architecture: its name there, such as inception_v3; null for a program.
+        weights: the program, or a state dict: safetensors, or what ``torch.save`` makes of a dictionary of tensors.
+        num_classes: logits.
+        classes: which class a logit is. ``numeric``: class 7 (or 007) is logit 7. ``sorted``: the folders of private
+            images, sorted as text, as torchvision's ImageFolder does (10 comes before 2). Or the names in order.
+        crop: what of an image is shown: null for all, a number for a square of so many pixels in the middle, or
+            [left, upper, right, lower] in pixels.
+        resize: the crop is resized to a square of so many pixels (bilinear, antialiased); null leaves it.
+        mean, std: of each channel, in values 0 to 1; subtracted and divided by.
+        options: further arguments of the constructor.
+        key: where in the file the state dict stands, such as model_state_dict; null: it is the file.
+        prefix: what to cut from the beginning of every tensor's name, such as "model.".
+    """
+
+    name: str
+    library: Literal["timm", "torchvision", "program"]
+    architecture: str | None
+    weights: str
+    num_classes: int
+    classes: Literal["numeric", "sorted"] | list[str]
+    crop: int | list[int] | None
+    resize: int | None
+    mean: list[float]
+    std: list[float]
+    options: dict[str, Any] = field(default_factory=dict)
+    key: str | None = None
+    prefix: str = ""
+
+    @staticmethod
+    def read(row: Mapping[str, Any], where: str) -> ClassifierSpec:
+        """From a mapping, as YAML gives it. Raises InputError that begins with ``where`` and names the field."""
+        hints = typing.get_type_hints(ClassifierSpec)
+        for name in row:
+            if name not in hints:
+                raise InputError.at(where, f"unknown field (there are {', '.join(hints)})", field=str(name))
+        for spec_field in dataclasses.fields(ClassifierSpec):
+            needed = spec_field.default is dataclasses.MISSING and spec_field.default_factory is dataclasses.MISSING
+            if spec_field.name not in row:
+                if needed:
+                    raise InputError.at(where, "is missing: it must be stated", field=spec_field.name)
+            elif not fits(row[spec_field.name], hints[spec_field.name]):
+                raise InputError.at(where, f"{row[spec_field.name]!r} does not fit", field=spec_field.name)
+        numbers = {name: [float(value) for value in row[name]] for name in ("mean", "std")}
+        spec = ClassifierSpec(**{**row, **numbers})
+        spec._check(where)
+        return spec
+
+    def _check(self, where: str) -> None:
+        def fail(name: str, message: str) -> InputError:
+            return InputError.at(where, message, field=name)
+
+        if self.library == "program":
+            for name in ("architecture", "key", "prefix", "options"):
+                if getattr(self, name):
+                    raise fail(name, "must be null or left out: a program is the network as well")
+        elif not (self.architecture or "").replace("_", "").replace(".", "").isalnum():  # timm also takes hub addresses
+            raise fail("architecture", f"{self.architecture!r} is not the name of an architecture")
+        if self.num_classes < 2:
+            raise fail("num_classes", f"must be at least 2, not {self.num_classes}")
+        if isinstance(self.classes, list):
+            if len(set(self.classes)) < len(self.classes):
+                raise fail("classes", "names a class twice")
+            if len(self.classes) != self.num_classes:
+                raise fail("classes", f"names {len(self.classes)} classes, but num_classes is {self.num_classes}")
+        if isinstance(self.crop, list):
+            if len(self.crop) != 4 or not (0 <= self.crop[0] < self.crop[2] and 0 <= self.crop[1] < self.crop[3]):
+                raise fail("crop", "must be null, a number of pixels, or [left, upper, right, lower]")
+        elif self.crop is not None and self.crop < 1:
+            raise fail("crop", f"must be at least 1, not {self.crop}")
+        if self.resize is not None and self.resize < 1:
+            raise fail("resize", f"must be at least 1, not {self.resize}")
+        for name in ("mean", "std"):
+            if len(getattr(self, name)) != 3 or not np.isfinite(getattr(self, name)).all():
+                raise fail(name, "must be three numbers")
+        if min(self.std) <= 0:
+            raise fail("std", "must be more than 0")
+        for name, value in self.options.items():
+            if str(name).startswith("pretrained") or not isinstance(value, (bool, int, float)):
+                raise fail(f"options.{name}", "only sizes and switches, and nothing that fetches other weights")
+
+    def index(self, private: Sequence[str] | None, where: str) -> ClassIndex:
+        """Class name -> logit. ``private`` are the names of the folders of private images, for ``sorted``."""
+        if self.classes == "numeric":
+            return ClassIndex({str(logit): logit for logit in range(self.num_classes)}, numeric=True)
+        names = self.classes
+        if names == "sorted":
+            if private is None:
+                raise InputError.at(where, "sorted needs --private, whose folders are the classes", field="classes")
+            names = sorted(private)
+            if len(names) != self.num_classes:
+                raise InputError.at(
+                    where,
+                    f"sorted: there are {len(names)} folders of private images, but num_classes is {self.num_classes}",
+                    field="classes",
+                )
+        return ClassIndex({name: logit for logit, name in enumerate(names)}, numeric=False)
+
+    def record(self) -> dict[str, Any]:
+        """For reports: the weights count by their content."""
+        return {
+            **dataclasses.asdict(self),
+            "weights": Path(self.weights).name,
+            "weights_sha256": file_digest(self.weights),
+            "interpolation": "bilinear, antialiased",
+        }
+
+
+@dataclass(frozen=True)
+class ClassIndex:
+    """Which logit is which class, both ways."""
+
+    logits: Mapping[str, int]
+    numeric: bool
+
+    def logit(self, name: str, where: str) -> int:
+        """Raises InputError for a class that the classifier does not know."""
+        wanted = (name.lstrip("0") or "0") if self.numeric and name.isascii() and name.isdigit() else name
+        if wanted not in self.logits:
+            known = ", ".join(list(self.logits)[:5])
+            raise InputError(f"{where}: the classifier has no class {name!r} (it has {known}, ...)")
+        return self.logits[wanted]
+
+    @property
+    def names(self) -> list[str]:
+        """In the order of logits."""
+        return sorted(self.logits, key=lambda name: self.logits[name])

@@ -1,0 +1,88 @@
+"""Networks with random weights, and weights read as plain tensors: nothing in a file is run, nothing is downloaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cprt.errors import InputError
+from eval.model_inversion.standard.spec import ClassifierSpec
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def load_network(spec: ClassifierSpec, where: str) -> nn.Module:
+    """The architecture that ``spec`` names with the weights that it names. Raises InputError where they do not fit."""
+    state = _read_state(spec)
+    model = _build(spec, where)
+    _load(model, state, spec)
+    return model
+
+
+def _build(spec: ClassifierSpec, where: str) -> nn.Module:
+    """The architecture with random weights."""
+    try:
+        if spec.library == "timm":
+            import timm
+
+            return timm.create_model(
+                str(spec.architecture), pretrained=False, num_classes=spec.num_classes, **spec.options
+            )
+        from torchvision.models import get_model
+
+        return get_model(spec.architecture, weights=None, num_classes=spec.num_classes, **spec.options)
+    except (RuntimeError, ValueError, TypeError, KeyError, AssertionError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise InputError.at(
+            where, f"{spec.library} cannot build {spec.architecture!r} ({reason})", field="architecture"
+        ) from error
+
+
+def _read_state(spec: ClassifierSpec) -> dict[str, Any]:
+    """Name -> tensor. A pickle is read by torch's own restricted reader, which runs no code that the file brings."""
+    import torch
+
+    path = Path(spec.weights)
+    if not path.is_file():
+        raise InputError.at(path, "no such file of weights")
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            state: Any = load_file(path)
+        else:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError:
+        raise
+    except Exception as error:  # whatever a broken or hostile file provokes: none of it is loaded
+        raise InputError.at(
+            path,
+            "is not a plain state dict (files that hold other objects are not loaded; save "
+            "model.state_dict() as safetensors)",
+        ) from error
+    if spec.key is not None:
+        if not isinstance(state, dict) or spec.key not in state:
+            raise InputError.at(path, f"has no entry {spec.key!r}", field="key")
+        state = state[spec.key]
+    if not isinstance(state, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in state.values()):
+        entries = ", ".join(map(str, list(state)[:5])) if isinstance(state, dict) else type(state).__name__
+        raise InputError.at(path, f"is not a dictionary of tensors alone; key says which entry is (it has {entries})")
+    return {str(name).removeprefix(spec.prefix): tensor for name, tensor in state.items()}
+
+
+def _load(model: nn.Module, state: dict[str, Any], spec: ClassifierSpec) -> None:
+    wanted = model.state_dict()
+    for problem, names in (("lacks", wanted.keys() - state.keys()), ("has no place for", state.keys() - wanted.keys())):
+        if names:
+            first, more = min(names), f" and {len(names) - 1} more" if len(names) > 1 else ""
+            subject = "file" if problem == "lacks" else f"{spec.architecture} of {spec.library}"
+            raise InputError.at(spec.weights, f"the {subject} {problem} {first}{more} (see options, key and prefix)")
+    for name, tensor in wanted.items():
+        if tensor.shape != state[name].shape:
+            raise InputError.at(
+                spec.weights,
+                f"{name} has shape {tuple(state[name].shape)}, but {spec.architecture} "
+                f"with {spec.num_classes} classes takes {tuple(tensor.shape)}",
+            )
+    model.load_state_dict(state)
