@@ -23,7 +23,7 @@ from cprt.errors import InputError
 from cprt.provenance import file_digest, write_run
 from cprt.records import is_safe_path, read_json, write_json
 from data_prep.transfer.archives import unpack
-from data_prep.transfer.fetch import Patience, fetch, remote_size
+from data_prep.transfer.fetch import Patience, fetch, is_address, remote_size, shown
 from data_prep.transfer.hub import HubFiles, fetch_hub_files, missing
 
 
@@ -39,16 +39,17 @@ class Archive:
     sha256: str | None = None
 
     def __post_init__(self) -> None:
-        for key, good, what in (
-            ("name", re.fullmatch(r"[\w-][\w.-]*\.tar\.gz", str(self.name)), "a file name that ends in .tar.gz"),
-            ("url", isinstance(self.url, str) and re.match(r"https?://", self.url), "an http or https address"),
-            ("into", isinstance(self.into, str) and is_safe_path(self.into), "a folder inside --out"),
-            ("max_unpacked", _is_count(self.max_unpacked), "a number of bytes"),
-            ("size", self.size is None or _is_count(self.size), "a number of bytes, or null"),
-            ("sha256", self.sha256 is None or re.fullmatch("[0-9a-f]{64}", str(self.sha256)), "64 hex digits, or null"),
-        ):
+        def check(key: str, good: Any, what: str) -> None:
             if not good:
                 raise ValueError(f"archives.{self.name}.{key}: {getattr(self, key)!r} is not {what}")
+
+        if not is_address(self.url):  # not shown: it may hold a password
+            raise ValueError(f"archives.{self.name}.url: must be http(s)://HOST[:PORT]/PATH without a user or password")
+        check("name", re.fullmatch(r"[\w-][\w.-]*\.tar\.gz", str(self.name)), "a file name that ends in .tar.gz")
+        check("into", isinstance(self.into, str) and is_safe_path(self.into), "a folder inside --out")
+        check("max_unpacked", _is_count(self.max_unpacked), "a number of bytes")
+        check("size", self.size is None or _is_count(self.size), "a number of bytes, or null")
+        check("sha256", self.sha256 is None or re.fullmatch("[0-9a-f]{64}", str(self.sha256)), "64 hex digits, or null")
 
 
 @dataclass
@@ -211,7 +212,7 @@ def _bring(archive: Archive, out: Path, record: _Record, args: DownloadArguments
         received = done.received
         record.keep(
             archive.name,
-            url=archive.url,
+            url=shown(archive.url),
             size=done.size,
             sha256=done.sha256,
             validator=done.validator,
@@ -247,7 +248,7 @@ def _verify(archive: Archive, path: Path, record: _Record) -> bool:
     expected_digest, expected_size = archive.sha256 or kept.get("sha256"), archive.size or kept.get("size")
     if digest != (expected_digest or digest) or size != (expected_size or size):
         raise InputError.at(path, "is not the expected file (size or SHA-256 differ); delete it to fetch it anew")
-    record.keep(archive.name, url=archive.url, size=size, sha256=digest, mtime_ns=path.stat().st_mtime_ns)
+    record.keep(archive.name, url=shown(archive.url), size=size, sha256=digest, mtime_ns=path.stat().st_mtime_ns)
     return True
 
 
@@ -272,7 +273,7 @@ def _plan(
             if file.is_file()
         )
         room += max((size or 0) - here, 0) + max(archive.max_unpacked - there, 0)
-        doing = f"fetch {_gb(size)} from {archive.url}" + (f" ({_gb(here)} are here)" if here else "")
+        doing = f"fetch {_gb(size)} from {shown(archive.url)}" + (f" ({_gb(here)} are here)" if here else "")
         print(
             f"{archive.name}: {'is here' if _size(path) else doing}; unpack into {folder}, "
             f"at most {_gb(archive.max_unpacked)}"
