@@ -24,7 +24,7 @@ from PIL.TiffImagePlugin import BITSPERSAMPLE, PHOTOMETRIC_INTERPRETATION, SAMPL
 from tqdm import tqdm
 
 from cprt.errors import InputError
-from cprt.records import is_safe_path
+from cprt.files import is_safe_path
 
 T = TypeVar("T")
 R = TypeVar("R")

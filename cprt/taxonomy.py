@@ -1,13 +1,15 @@
 """The taxonomy as data: 22 attributes in four levels, the decision tree, and what follows from them (paper 3.2).
 
-A taxonomy of your own is a YAML with any of three keys, applied to the published one::
+A taxonomy of your own is a YAML with any of four keys, applied to the published one::
 
     remove: [metadata]                    # keys to drop
     attributes:                           # attributes to add
       - {key: voice_print, level: 1, question: "Is a voice print visible (e.g., a spectrogram)?"}
+    bands: [0.70, 0.45, 0.20]             # where the bands of levels 1 to 3 begin; that of level 4 begins at 0
     name: CPRT with voice prints
 
 Its weights and level sizes are rederived (Eq. 1); a new attribute stands after the published ones of its level.
+``cprt boundaries`` learns bands from labels and writes such a file.
 """
 
 from __future__ import annotations
@@ -18,12 +20,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from cprt.errors import InputError
+from cprt.files import read_yaml
 
 LEVELS = (1, 2, 3, 4)
 _PUBLISHED = Path(__file__).with_name("taxonomy.yaml")
@@ -62,20 +64,20 @@ class Taxonomy:
     @cache
     def default() -> Taxonomy:
         """The published taxonomy."""
-        return _parse(_read_yaml(_PUBLISHED), _PUBLISHED)
+        return _parse(_read_mapping(_PUBLISHED), _PUBLISHED)
 
     @staticmethod
     def load(path: str | Path | None = None) -> Taxonomy:
         """The published taxonomy, or its extension by the YAML at ``path``. Raises InputError."""
         if path is None:
             return Taxonomy.default()
-        extension, published = _read_yaml(path), _read_yaml(_PUBLISHED)
-        unknown = sorted(set(extension) - {"name", "remove", "attributes"})
+        extension, published = _read_mapping(path), _read_mapping(_PUBLISHED)
+        unknown = sorted(set(extension) - {"name", "remove", "attributes", "bands"})
         if unknown:
             raise InputError.at(
-                path, "unknown key; an extension has name, remove and attributes", field=str(unknown[0])
+                path, "unknown key; an extension has name, remove, attributes and bands", field=unknown[0]
             )
-        for name in ("remove", "attributes"):
+        for name in ("remove", "attributes", "bands"):
             if not isinstance(extension.get(name, []), list):
                 raise InputError.at(path, "must be a list", field=name)
         removed = extension.get("remove", [])
@@ -85,7 +87,7 @@ class Taxonomy:
         kept = [row for row in published["attributes"] if row["key"] not in removed]
         merged = {
             "name": extension.get("name", f"CPRT extended by {Path(path).name}"),
-            "levels": published["levels"],
+            "levels": _with_bands(published["levels"], extension.get("bands"), path),
             "attributes": kept + extension.get("attributes", []),
         }
         return _parse(merged, path)
@@ -131,17 +133,23 @@ class Taxonomy:
         return next((level for level, yes in zip(LEVELS, (q1, q2, q3, q4), strict=True) if yes), None)
 
 
-def _read_yaml(path: str | Path) -> dict[str, Any]:
-    try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        mark = getattr(error, "problem_mark", None)
-        raise InputError.at(path, "not a YAML file", line=mark.line + 1 if mark else None) from error
-    except OSError as error:
-        raise InputError.at(path, error.strerror or "cannot be read") from error
+def _read_mapping(path: str | Path) -> dict[str, Any]:
+    content = read_yaml(path)
     if not isinstance(content, dict):
         raise InputError.at(path, "must be a mapping")
     return content
+
+
+def _with_bands(levels: list[dict[str, Any]], bands: list[Any] | None, path: str | Path) -> list[dict[str, Any]]:
+    """The levels with other lower ends of their bands, in thousandths: an answer states three decimals."""
+    if bands is None:
+        return levels
+    ends = [1.0, *bands, 0.0]
+    if len(bands) != len(LEVELS) - 1 or any(type(end) not in (int, float) for end in bands):
+        raise InputError.at(path, "must be three numbers: where the bands of levels 1 to 3 begin", field="bands")
+    if any(round(end, 3) != end for end in bands) or any(high <= low for high, low in pairwise(ends)):
+        raise InputError.at(path, "must fall from below 1 to above 0, with at most three decimals", field="bands")
+    return [{**level, "lower_bound": float(low)} for level, low in zip(levels, ends[1:], strict=True)]
 
 
 def _parse(content: Mapping[str, Any], path: str | Path) -> Taxonomy:

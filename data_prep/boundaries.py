@@ -2,8 +2,9 @@
 
 An embedding of the attributes, f(x) = normalize(x^T E), is trained with the ordinal triplet loss (Eq. 4); inverse
 distance weighting (IDW, Eq. 5) over all embedded rows gives each row an interpolated severity; the lower end of a
-level's band is the 5th percentile of its rows. The score itself keeps the published bands: this command shows how far
-they follow from the labels at hand.
+level's band is the 5th percentile of its rows. The score keeps the published bands unless a command is told otherwise:
+``OUT/taxonomy.yaml`` holds the learnt ones for ``--taxonomy``. How far they depend on the seed and on what the paper
+leaves open is measured: ``boundaries.json`` has their spread over ``--seeds`` and over the choices of ``neighbours``.
 
 The paper gives d = 16, m0 = 0.10, beta = 0.12, 30 epochs of AdamW, p = 2. What it leaves open is an option, and the
 values used are in run.json:
@@ -35,17 +36,19 @@ distinct vector and weighted by how often it is there, which is exact; distances
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import yaml
 from numpy.typing import NDArray
 from tqdm import tqdm
 
 from cprt.config import option, parse, run
 from cprt.errors import InputError
+from cprt.files import read_text, write_text
 from cprt.provenance import write_run
 from cprt.records import read_labels, write_json
 from cprt.scoring import severities
@@ -88,10 +91,11 @@ class BoundariesArguments:
     )
     percentile: float = option("of a level's IDW scores, the lower end of its band", 5.0)
     seed: int = option("seed of the embedding's start and of the triplets", 0)
+    seeds: int = option("seeds to train with, this one and the next ones; the spread of the bands over them", 5)
     taxonomy: str | None = option("YAML that extends the published taxonomy", None)
 
     def __post_init__(self) -> None:
-        for name in ("dim", "epochs", "batch_size"):
+        for name in ("dim", "epochs", "batch_size", "seeds"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
         for name in ("learning_rate", "power", "epsilon"):
@@ -127,18 +131,36 @@ def main(argv: Sequence[str] | None = None) -> None:
     vectors, report = read_vectors(args.labels, taxonomy, args.empty)
     matrix, losses = train(vectors, args)
     embeddings = embed(vectors.x, matrix)
-    scores = idw(embeddings, vectors, args.epsilon, args.power, args.neighbours)
-    found = bands(scores, vectors, args.percentile, taxonomy)
+
+    def learnt(embedded: Floats, neighbours: str) -> dict[str, dict[str, Any]]:
+        scores = idw(embedded, vectors, args.epsilon, args.power, neighbours)
+        return bands(scores, vectors, args.percentile, taxonomy)
+
+    found = learnt(embeddings, args.neighbours)
+    others = (replace(args, seed=args.seed + number) for number in range(1, args.seeds))
+    by_seed = [found, *(learnt(embed(vectors.x, train(vectors, one)[0]), args.neighbours) for one in others)]
+    spread = {
+        "seeds": {
+            level: {"lowest": min(lower), "highest": max(lower), "lower": lower}
+            for level in found
+            for lower in [[one[level]["lower"] for one in by_seed]]
+        },
+        "neighbours": {
+            kind: {level: band["lower"] for level, band in learnt(embeddings, kind).items()} for kind in NEIGHBOURS
+        },
+    }
     lower = [found[str(level)]["lower"] for level in LEVELS if str(level) in found]
     ordered = all(high > low for high, low in pairwise(lower))
 
     out = Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
     explained = draw_embeddings(out / "embeddings.png", embeddings, vectors.levels, vectors.counts)
-    draw_scores(out / "scores.png", taxonomy)
+    usable = write_taxonomy(out / "taxonomy.yaml", lower, args.taxonomy)
+    draw_scores(out / "scores.png", taxonomy, learnt=lower if usable else None)
     result = {
         "bands": found,
         "ordered": ordered,
+        "spread": spread,
         "rows": report,
         "loss": losses,
         "pca_explained": explained,
@@ -146,7 +168,23 @@ def main(argv: Sequence[str] | None = None) -> None:
     }
     write_json(out / "boundaries.json", result)
     write_run(out, args, {"labels": args.labels}, seed=args.seed, taxonomy=taxonomy.digest, report=report)
-    _print(found, ordered, report, losses, args.out)
+    _print(found, spread["seeds"], ordered, report, losses, args.out)
+    if usable:
+        print(f"  {out / 'taxonomy.yaml'}: these bands, to pass as --taxonomy")
+
+
+def write_taxonomy(path: Path, lower: Sequence[float], extension: str | None) -> bool:
+    """Write the extension of the taxonomy that is in use with the learnt bands, rounded to what answers state.
+
+    False where there is no such taxonomy: a level has no rows, or the bands are not in the order of the levels.
+    """
+    ends = [round(float(end), 3) for end in lower[:-1]]
+    if len(lower) != len(LEVELS) or any(high <= low for high, low in pairwise([1.0, *ends, 0.0])):
+        path.unlink(missing_ok=True)
+        return False
+    content = {} if extension is None else yaml.safe_load(read_text(extension))
+    write_text(path, yaml.safe_dump(content | {"name": "bands learnt from labels", "bands": ends}, sort_keys=False))
+    return True
 
 
 def read_vectors(path: str | Path, taxonomy: Taxonomy, empty: str = "drop") -> tuple[Vectors, dict[str, int]]:
@@ -297,22 +335,30 @@ def bands(scores: Floats, vectors: Vectors, percentile: float, taxonomy: Taxonom
     return found
 
 
-def _print(found: dict[str, Any], ordered: bool, report: dict[str, int], losses: list[float], out: str) -> None:
+def _print(
+    found: dict[str, Any],
+    seeds: dict[str, Any],
+    ordered: bool,
+    report: dict[str, int],
+    losses: list[float],
+    out: str,
+) -> None:
     print(f"{out}: {report['used']} rows, {report['distinct']} distinct, loss {losses[0]:.4f} -> {losses[-1]:.4f}")
     if report["without_attribute"]:
         kept = report["used"] == report["rows"]
         print(
             f"  {report['without_attribute']} rows without any attribute {'kept at the origin' if kept else 'left out'}"
         )
-    print("  level   rows  distinct  lower end  published  difference")
+    print("  level   rows  distinct  lower end  published  difference  over seeds")
     for level in LEVELS:
         if band := found.get(str(level)):
             print(
                 f"  {level}     {band['rows']:>6}  {band['distinct']:>8}  {band['lower']:>9.3f}"
                 f"  {band['published_lower']:>9.3f}  {band['difference']:>+10.3f}"
+                f"  {seeds[str(level)]['lowest']:.3f} to {seeds[str(level)]['highest']:.3f}"
             )
         else:
-            print(f"  {level}          0         0          -          -           -")
+            print(f"  {level}          0         0          -          -           -  -")
     if not ordered:
         print("  the lower ends are not in the order of the levels: these labels do not separate them")
 

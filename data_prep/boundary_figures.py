@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cprt.files import write_bytes
 from cprt.pages.colors import LEVEL_COLORS
-from cprt.records import png, write_bytes
+from cprt.records import png
 from cprt.scoring import severities, severity
 from cprt.taxonomy import LEVELS, Taxonomy
 
@@ -68,10 +70,11 @@ def draw_embeddings(path: str | Path, embeddings: Floats, levels: Ints, counts: 
     return explained
 
 
-def draw_scores(path: str | Path, taxonomy: Taxonomy) -> None:
+def draw_scores(path: str | Path, taxonomy: Taxonomy, learnt: Sequence[float] | None = None) -> None:
     """Severity score over the lexicographic score of every combination of counts, written as PNG (Fig. 6).
 
-    The band of each level is shaded; one attribute alone, the paper's worked examples and the maximum are named.
+    The band of each level is shaded; one attribute alone, the paper's worked examples and the maximum are named. Dashed
+    lines show where bands ``learnt`` from labels begin, for levels 1 to 4.
     """
     combinations = np.asarray(list(itertools.product(*(range(size + 1) for size in taxonomy.sizes))))
     lexicographic, levels, scores = scores_of(combinations, taxonomy)
@@ -100,6 +103,9 @@ def draw_scores(path: str | Path, taxonomy: Taxonomy) -> None:
             ha="right" if above else "left",
         )
         panel.scatter([x], [y], s=26, facecolors="none", edgecolors="black", linewidths=0.9)
+    for number, (low, color) in enumerate(zip(learnt or (), LEVEL_COLORS, strict=False)):
+        label = None if number else "learnt from the labels"
+        panel.axhline(low, color=color, linewidth=1, linestyle="--", label=label)
     panel.set_xscale("symlog", linthresh=1)  # 0 has its place, and levels 2 to 4 are more than a line at the left
     panel.set_xlim(-0.1, lexicographic.max() * 2)
     panel.set_ylim(-0.04, 1.05)

@@ -7,11 +7,9 @@ beside them holds size and SHA-256 of everything fetched, which later downloads 
 
 from __future__ import annotations
 
-import fcntl
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,8 +18,9 @@ from tqdm import tqdm
 
 from cprt.config import option, parse, run
 from cprt.errors import InputError
+from cprt.files import claim, is_safe_path
 from cprt.provenance import file_digest, write_run
-from cprt.records import is_safe_path, read_json, write_json
+from cprt.records import read_json, write_json
 from data_prep.transfer.archives import unpack
 from data_prep.transfer.fetch import Patience, fetch, is_address, remote_size, shown
 from data_prep.transfer.hub import HubFiles, fetch_hub_files, missing
@@ -124,7 +123,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.dry_run:
         _plan(out, _Record(out), archives, labels, args)
         return
-    with _alone(out / "archives"):
+    with claim(out / "archives" / ".lock", "another run is downloading here; wait for it to end"):
         record = _Record(out)
         if not _plan(out, record, archives, labels, args):
             print(f"{out}: everything is there, nothing was fetched")
@@ -313,18 +312,6 @@ def _gb(count: int | None) -> str:
     if count is None:
         return "an unknown size"
     return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Keeps a second run out of the same folder. Raises InputError in that run."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / ".lock", "w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise InputError.at(folder, "another run is downloading here; wait for it to end") from error
-        yield
 
 
 if __name__ == "__main__":

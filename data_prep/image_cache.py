@@ -10,10 +10,8 @@ quality makes all of them anew.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -22,9 +20,10 @@ from PIL import Image
 
 from cprt.config import option, parse, run
 from cprt.errors import InputError
+from cprt.files import claim, read_text
 from cprt.images import ImageIndex, check_ratio, image_size, in_parallel, list_photos, load_image, reason
 from cprt.provenance import write_run
-from cprt.records import read_json, read_text, write_json, write_jsonl
+from cprt.records import read_json, write_json, write_jsonl
 
 _OF_ONE_PHOTO = (errno.ENAMETOOLONG, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOENT)
 _STALE = 1  # time of change, in ns, of a cached photo that is to be made anew
@@ -104,7 +103,7 @@ def cache_images(
             return False, f"cannot have its name in the cache ({error.strerror})"
         return True, None
 
-    with _alone(out):
+    with claim(out / ".lock", "another run is writing here; wait for it or choose another --out"):
         _settle(out, {"max_pixels": max_pixels, "quality": quality})
         done = dict(zip(targets, in_parallel(make, list(targets), "resizing", workers), strict=True))
         reasons |= {path: why for path, (_, why) in done.items() if why is not None}
@@ -203,18 +202,6 @@ def _write(image: Image.Image, target: Path, quality: int, source: os.stat_resul
     image.save(partial, "JPEG", quality=quality, subsampling=0)
     os.utime(partial, ns=(source.st_atime_ns, source.st_mtime_ns))
     os.replace(partial, target)
-
-
-@contextmanager
-def _alone(out: Path) -> Iterator[None]:
-    """Keeps a second run out of the same cache. Raises InputError in that run."""
-    out.mkdir(parents=True, exist_ok=True)
-    with open(out / ".lock", "w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise InputError.at(out, "another run is writing here; wait for it or choose another --out") from error
-        yield
 
 
 def _print(report: dict[str, Any], out: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from cprt.errors import InputError
 from cprt.prompts import build
-from cprt.scoring import severity
+from cprt.scoring import format_score, level_of, severity
 from cprt.taxonomy import Taxonomy
 
 PAPER_ORDER = (
@@ -76,6 +76,21 @@ def test_an_extension_rederives_sizes_weights_and_scores(tmp_path: Path):
     assert taxonomy.digest != Taxonomy.default().digest
 
 
+def test_bands_of_ones_own_move_scores_levels_and_what_answers_print(tmp_path: Path):
+    file = tmp_path / "bands.yaml"
+    file.write_text("bands: [0.8, 0.5, 0.1]\n")
+    taxonomy = Taxonomy.load(file)
+    assert taxonomy.lower_bounds == (0.8, 0.5, 0.1, 0.0) and taxonomy.keys == Taxonomy.default().keys
+    for counts, low in (((1, 0, 0, 0), 0.8), ((0, 1, 0, 0), 0.5), ((0, 0, 1, 0), 0.1), ((0, 0, 0, 1), 0.0)):
+        assert severity(counts, taxonomy).score == pytest.approx(low)
+    top = severity((0, 10, 5, 4), taxonomy)
+    assert top.level == 2 and 0.79 < top.score < 0.8 and format_score(top.score, taxonomy) == "0.799"
+    assert [level_of(score, taxonomy) for score in (0.8, 0.799, 0.5, 0.1, 0.099)] == [1, 2, 2, 3, 4]
+    # Eq. 20 by hand: 0.8 + 0.2 * sqrt(lexicographic score over the heaviest)
+    expected = 0.8 + 0.2 * ((330 * 2 - 330) / (3 * 330 + 10 * 30 + 5 * 5 + 4 - 330)) ** 0.5
+    assert severity((2, 0, 0, 0), taxonomy).score == pytest.approx(expected)
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
@@ -85,9 +100,16 @@ def test_an_extension_rederives_sizes_weights_and_scores(tmp_path: Path):
         ("attributes: [{key: pets, level: 4}]", "needs exactly key, level and question"),
         ("attributes: pets", "must be a list"),
         ("remove: [petz]", "'petz' is not in the published taxonomy"),
+        ("bands: [0.7, 0.5]", "field 'bands': must be three numbers"),
+        ("bands: [0.7, 0.5, '0.2']", "field 'bands': must be three numbers"),
+        ("bands: [0.5, 0.7, 0.2]", "field 'bands': must fall"),
+        ("bands: [1.0, 0.7, 0.2]", "field 'bands': must fall"),
+        ("bands: [0.7, 0.5, 0.0]", "field 'bands': must fall"),
+        ("bands: [0.7, 0.5, .nan]", "field 'bands': must be three numbers"),
+        ("bands: [0.7123, 0.5, 0.2]", "at most three decimals"),
         ("removed: [age]", "unknown key"),
         ("- age", "must be a mapping"),
-        ("a: [", "not a YAML file"),
+        ("a: [", "not valid YAML"),
     ],
 )
 def test_a_broken_extension_is_refused_with_its_name(tmp_path: Path, text: str, complaint: str):

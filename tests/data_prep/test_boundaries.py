@@ -79,7 +79,7 @@ def with_attributes(*rows: str) -> np.ndarray:
 
 def run(folder: Path, x: np.ndarray, *options: str) -> dict[str, Any]:
     labels = write_labels(folder / "labels.jsonl", x)
-    main(["--labels", str(labels), "--out", str(folder / "out"), *options])
+    main(["--labels", str(labels), "--out", str(folder / "out"), "--seeds", "2", *options])
     return json.loads((folder / "out" / "boundaries.json").read_text())
 
 
@@ -252,7 +252,15 @@ def test_the_papers_size_gives_ordered_bands_and_two_pictures(tmp_path: Path, ca
         "embeddings.png",
         "run.json",
         "scores.png",
+        "taxonomy.yaml",
     ]
+    learnt = Taxonomy.load(tmp_path / "out" / "taxonomy.yaml")
+    assert learnt.lower_bounds == pytest.approx([found[level]["lower"] for level in "1234"], abs=5e-4)
+    for level, spread in result["spread"]["seeds"].items():
+        assert len(spread["lower"]) == 2 and spread["lower"][0] == found[level]["lower"]
+        assert spread["lowest"] == min(spread["lower"]) and spread["highest"] == max(spread["lower"])
+    assert result["spread"]["neighbours"]["distinct"] == {level: band["lower"] for level, band in found.items()}
+    assert set(result["spread"]["neighbours"]) == {"distinct", "others", "all"}
     for name in ("embeddings.png", "scores.png"):
         assert colors_in(tmp_path / "out" / name) >= set(range(4))
     assert "+0." in capsys.readouterr().out
