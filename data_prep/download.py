@@ -136,7 +136,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             if names:
                 record.keep_labels(fetch_hub_files(labels, names, out, record.labels))
             report["labels"] = {**record.labels, "fetched": names}
-        write_run(out, args, report=report)
+        places = {name: {**facts, "url": shown(facts["url"])} for name, facts in args.archives.items()}
+        write_run(out, {**vars(args), "archives": places}, report=report)
     _print(out, report)
 
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-
 from cprt.answers import render
 from cprt.config import option, parse, run
 from cprt.errors import InputError

@@ -92,10 +92,10 @@ def is_address(url: Any) -> bool:
 
     try:
         host, parts = httpx2.URL(url).host, urlsplit(url)
-        usable = host and host.encode("idna") and parts.port != 0 and parts.scheme in ("http", "https")
+        usable = re.fullmatch(rb"[\w.:-]+", host.encode("idna")) and parts.port != 0
     except (httpx2.InvalidURL, ValueError, TypeError, AttributeError):  # no text; a host or port that is none
         return False
-    return bool(usable) and parts.username is None
+    return bool(usable) and parts.scheme in ("http", "https") and parts.username is None
 
 
 def shown(url: str) -> str:
