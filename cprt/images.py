@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import math
 import os
 import re
 import stat
 import struct
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -121,12 +119,6 @@ def image_root(folder: str | Path) -> Path:
     if not (folder / "images").is_dir() and folder.resolve().name == "images":
         return folder.resolve().parent if folder.name != "images" else folder.parent
     return folder
-
-
-def is_inside(path: Path, root: Path) -> bool:
-    """Whether a path leads into ``root``, also when links in it are followed."""
-    # Not Path.resolve, which fails where links lead round in circles.
-    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root))
 
 
 class ImageIndex:
@@ -302,26 +294,6 @@ def find_faults(paths: Sequence[Path], decode: bool = True) -> dict[Path, InputE
 
     found = zip(paths, in_parallel(fault, paths, "checking images"), strict=True)
     return {path: error for path, error in found if error is not None}
-
-
-def thumbnail_urls(files: Mapping[T, Path], side: int) -> dict[T, str]:
-    """Small JPEGs as data URLs, their longer side ``side`` pixels, of the files that can be read.
-
-    Made of pixels alone: no metadata, no embedded preview, no colour profile.
-    """
-
-    def make(path: Path) -> str | None:
-        try:
-            picture = load_image(path, max_pixels=4 * side**2)
-        except InputError:
-            return None
-        picture.thumbnail((side, side))
-        buffer = io.BytesIO()
-        picture.save(buffer, format="JPEG", quality=80)
-        return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
-
-    made = in_parallel(make, list(files.values()), "thumbnails")
-    return {key: picture for key, picture in zip(files, made, strict=True) if picture is not None}
 
 
 def in_parallel(work: Callable[[T], R], items: Sequence[T], desc: str, workers: int | None = None) -> Iterator[R]:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from cprt.images import thumbnail_urls
+from cprt.errors import InputError
+from cprt.images import load_image
 from cprt.pages.colors import LEVEL_COLORS
 from cprt.regulations import Regulations, notes_of, regulations_of
 from cprt.scoring import format_score
@@ -21,7 +23,7 @@ from cprt.taxonomy import Taxonomy
 from eval.score.photos import printable
 from eval.score.table import by_score, has_one_root, name_of
 
-_THUMBNAIL = 160  # pixels, the longer side
+THUMBNAIL_PIXELS = 160 * 120
 
 _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 76rem; padding: 0 1rem; color: #222; }
@@ -66,13 +68,12 @@ def page(rows: Sequence[dict[str, Any]], files: Sequence[Path], taxonomy: Taxono
         for level, color in enumerate(LEVEL_COLORS, start=1)
     )
     style = _STYLE + colors + "li[class] { background: none; }\n"
-    sources = "data:" if thumbnails else "'none'"
+    pictures = "data:" if thumbnails else "'none'"
     policy = (
         f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(_SCRIPT)}'; "
-        f"img-src {sources}; base-uri 'none'; form-action 'none'"
+        f"img-src {pictures}; base-uri 'none'; form-action 'none'"
     )
-    file_of = {id(row): file for row, file in zip(rows, files, strict=True) if row["score"] is not None}
-    pictures = thumbnail_urls(file_of, _THUMBNAIL) if thumbnails else {}
+    file_of = {id(row): file for row, file in zip(rows, files, strict=True)}
     scored, faults = by_score(rows), [row for row in rows if row["score"] is None]
     one_root = has_one_root(rows)
     flagged = [row for row in scored if row["flagged"]]
@@ -90,7 +91,7 @@ def page(rows: Sequence[dict[str, Any]], files: Sequence[Path], taxonomy: Taxono
             + "<th scope=col>hide, in this order</th>"
         )
         body.append(f"<table><thead><tr>{heads}</tr></thead><tbody>")
-        body += [_row(row, one_root, taxonomy, pictures.get(id(row))) for row in scored]
+        body += [_row(row, one_root, taxonomy, file_of[id(row)] if thumbnails else None) for row in scored]
         body.append("</tbody></table>")
     if faults:
         body.append("<h2>Without a score: a person should look at these</h2><table><tbody>")
@@ -117,10 +118,10 @@ def _head(name: str, kind: str, order: str | None = None) -> str:
     return f'<th scope=col data-kind="{kind}"{sort}><button type="button">{name}</button></th>'
 
 
-def _row(row: dict[str, Any], one_root: bool, taxonomy: Taxonomy, url: str | None) -> str:
+def _row(row: dict[str, Any], one_root: bool, taxonomy: Taxonomy, file: Path | None) -> str:
     name = escape(name_of(row, one_root))
     flag = '<br><span class="flag">flagged</span>' if row["flagged"] else ""
-    picture = "" if url is None else f'<img alt="" src="{url}">'
+    picture = "" if file is None else _thumbnail(file)
     return (
         f'<tr><td class="number" data-sort="{row["score"]!r}">{format_score(row["score"], taxonomy)}{flag}</td>'
         f'<td data-sort="{row["level"]}">{_level(row["level"])}</td>'
@@ -164,6 +165,16 @@ def _advice(row: dict[str, Any], taxonomy: Taxonomy) -> str:
             f'<span class="quiet">these attributes together make {composed}, level {advice["composed_level"]}</span>'
         )
     return "<br>".join(lines)
+
+
+def _thumbnail(file: Path) -> str:
+    try:
+        image = load_image(file, THUMBNAIL_PIXELS)
+    except InputError:  # gone since it was scored
+        return ""
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=80)  # pixels alone: no EXIF, no position
+    return f'<img alt="" src="data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}">'
 
 
 def _fault(row: dict[str, Any], one_root: bool) -> str:

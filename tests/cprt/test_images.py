@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import os
 import shutil
@@ -25,11 +24,9 @@ from cprt.images import (
     fit,
     image_root,
     image_size,
-    is_inside,
     list_photos,
     load_image,
     read_bare_jpeg,
-    thumbnail_urls,
 )
 
 GRADIENT = np.tile(np.linspace(0, 255, 64, dtype=np.uint8), (48, 1))  # (48, 64), dark on the left
@@ -331,7 +328,6 @@ def test_what_is_no_file_is_never_opened(tmp_path: Path, name: str, monkeypatch)
     with pytest.raises(InputError, match=f"^{name}: is not a regular file$"):
         load_image(name)
     assert read_bare_jpeg(name) is None
-    assert thumbnail_urls({"a": Path(name)}, 9) == {}
 
 
 # --- Large, long and small ---------------------------------------------------------------------------------------
@@ -422,45 +418,6 @@ def test_a_shape_that_models_refuse_is_named(tmp_path: Path):
     check_images(tmp_path, ["over.png"], decode=False)
     with pytest.raises(InputError, match="over.png: is 1 x 201 pixels: one side is over 200 times the other"):
         check_images(tmp_path, ["most.png", "over.png"])
-
-
-# --- Small pictures of photos ------------------------------------------------------------------------------------
-
-
-def test_thumbnails_are_pixels_alone_of_what_can_be_read(tmp_path: Path):
-    exif = Image.Exif()
-    exif[0x010E] = "my secret place"
-    save(Image.fromarray(GRADIENT).resize((600, 400)), tmp_path / "a.jpg", exif=exif, comment=b"secret")
-    large_jpeg(tmp_path / "large.jpg", 12000, 9000)
-    (tmp_path / "text.jpg").write_text("no photo")
-    os.symlink("self.jpg", tmp_path / "self.jpg")
-    os.mkfifo(tmp_path / "pipe.jpg")
-    names = ["a.jpg", "large.jpg", "text.jpg", "self.jpg", "pipe.jpg", "gone.jpg", "n" * 300]
-    urls = thumbnail_urls({name: tmp_path / name for name in names}, 96)
-    assert [*urls] == ["a.jpg", "large.jpg"]
-    content = base64.b64decode(urls["a.jpg"].removeprefix("data:image/jpeg;base64,"))
-    assert b"secret" not in content and b"Exif" not in content
-    with Image.open(io.BytesIO(content)) as image:
-        assert image.size == (96, 64)
-
-
-@pytest.mark.parametrize(
-    ("path", "inside"),
-    [
-        ("root/a.jpg", True),
-        ("root/below/../a.jpg", True),
-        ("root/out/a.jpg", False),
-        ("root/../a.jpg", False),
-        ("root/self", True),
-        ("root/into", True),
-        ("rooted/a.jpg", False),
-    ],
-)
-def test_links_lead_out_or_nowhere(tmp_path: Path, path: str, inside: bool):
-    (tmp_path / "root").mkdir()
-    for name, target in (("out", ".."), ("self", "self"), ("into", "a.jpg")):
-        os.symlink(target, tmp_path / "root" / name)
-    assert is_inside(tmp_path / path, tmp_path / "root") is inside
 
 
 # --- JPEGs that hold nothing but pixels --------------------------------------------------------------------------

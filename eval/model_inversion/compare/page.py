@@ -8,14 +8,17 @@ that are part of the page, and nothing else.
 from __future__ import annotations
 
 import base64
+import io
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cprt.images import is_inside, thumbnail_urls
+from tqdm import tqdm
+
+from cprt.errors import InputError
+from cprt.images import load_image
 from cprt.pages.markup import digest, script_json, text
 from eval.model_inversion.metrics.run import figure, heads, percent
 
@@ -39,37 +42,47 @@ class FalsePositive:
         return self.setup, self.claims, self.file
 
 
-def thumbnails(rows: Sequence[FalsePositive], images: str | None) -> dict[tuple[str, str, str], str]:
-    """Small pictures as data URLs by ``FalsePositive.picture``, of those that are there and can be read."""
-    files = {row.picture: _find(row, None if images is None else Path(images)) for row in rows}
-    return thumbnail_urls({key: file for key, file in files.items() if file is not None}, _THUMBNAIL)
+def thumbnails(rows: Sequence[FalsePositive], images: str | None) -> dict[tuple[str, str, str], str | None]:
+    """Small pictures as data URIs by ``FalsePositive.picture``; None where there is none or it cannot be read."""
+    wanted = {row.picture: row for row in rows}
+    return {
+        key: _thumbnail(row, None if images is None else Path(images))
+        for key, row in tqdm(wanted.items(), desc="thumbnails", unit="image", disable=None)
+    }
 
 
-def _find(row: FalsePositive, images: Path | None) -> Path | None:
+def _thumbnail(row: FalsePositive, images: Path | None) -> str | None:
     inside = (f"{row.claims}/{row.file}", row.file)
     places = [(row.images, name) for name in inside] if row.images is not None else []
     if images is not None:
         places += [(images, f"{row.setup}/{folder}{name}") for folder in ("all-images/", "") for name in inside]
     for root, name in places:
-        # Names come from a CSV: neither they nor a link may lead out of the folder.
-        if os.path.isfile(path := root / name) and is_inside(path, root):
-            return path
+        try:
+            # Names come from a CSV: neither they nor a link may lead out of the folder.
+            if (path := root / name).is_file() and path.resolve().is_relative_to(root.resolve()):
+                image = load_image(path)
+                image.thumbnail((_THUMBNAIL, _THUMBNAIL))
+                buffer = io.BytesIO()
+                image.save(buffer, format="JPEG", quality=80)
+                return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+        except (InputError, OSError):  # no image; a name too long for the file system
+            return None
     return None
 
 
 def page(
     result: Mapping[str, Any],
     rows: Sequence[FalsePositive],
-    pictures: Mapping[tuple[str, str, str], str],
+    pictures: Mapping[tuple[str, str, str], str | None],
     chart: bytes,
 ) -> str:
     """The whole HTML. ``result`` as in compare.json, ``chart`` a PNG."""
     setups, judges = result["setups"], result["judges"]
-    keys = {key: number for number, key in enumerate(pictures)}
+    keys = {key: number for number, key in enumerate(key for key, picture in pictures.items() if picture)}
     data = {
         "setups": setups,
         "judges": judges,
-        "pictures": list(pictures.values()),
+        "pictures": [pictures[key] for key in keys],
         "rows": [
             [
                 setups.index(row.setup),

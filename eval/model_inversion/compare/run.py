@@ -116,7 +116,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     write_run(out, args, inputs | ({"setups": args.setups} if args.setups else {}), seed=args.seed)
     if args.wandb:
         track(args, result["rows"])
-    print_report(result, wrong, pictures if args.thumbnails else None, out)
+    print_report(result, len(wrong), pictures if args.thumbnails else None, out)
 
 
 def compare(done: Sequence[tuple[Run, Evaluation]], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -247,9 +247,7 @@ def track(args: CompareArguments, rows: Sequence[Mapping[str, Any]]) -> None:
     run.finish()
 
 
-def print_report(
-    result: Mapping[str, Any], wrong: Sequence[FalsePositive], pictures: Mapping[Any, str] | None, out: Path
-) -> None:
+def print_report(result: Mapping[str, Any], wrong: int, pictures: Mapping[Any, Any] | None, out: Path) -> None:
     """The table, what changes places, who agrees, what settings do; a dash where undefined.
 
     To fit a terminal, only three figures have their intervals here, and settings are shown over all set-ups.
@@ -298,11 +296,11 @@ def print_report(
         for row in result["effects"]:
             if (row["setting"], row["judges"]) not in pooled_effects or row["setup"] is None:
                 print(f"  {effect_line(row)}")
-    print(f"\n{out / 'compare.html'}: everything, with {len(wrong)} false positives to browse")
+    print(f"\n{out / 'compare.html'}: everything, with {wrong} false positives to browse")
     if pictures is not None:
-        missing = len({row.picture for row in wrong}) - len(pictures)
+        missing = sum(picture is None for picture in pictures.values())
         print(
-            f"  the page holds {len(pictures)} private pictures: keep it where they may be"
+            f"  the page holds {len(pictures) - missing} private pictures: keep it where they may be"
             + (f"; {missing} were not found or could not be read" if missing else "")
         )
 
