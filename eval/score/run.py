@@ -32,6 +32,7 @@ from cprt.answers import Answer
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.files import write_text
+from cprt.images import reason
 from cprt.models.ask import Model, ask, hash_photos, open_models
 from cprt.models.local import DTYPES
 from cprt.models.outcome import Outcome, find_outcomes
@@ -46,7 +47,7 @@ from cprt.taxonomy import Taxonomy
 from eval.judges import asked_otherwise, trained_prompt
 from eval.predictions import reader
 from eval.score.page import page
-from eval.score.photos import Found, Photo, as_text, find_photos, printable, reason
+from eval.score.photos import Found, Photo, as_text, find_photos, printable
 from eval.score.table import note, show_faults, show_table
 from eval.score.threshold import Threshold, choose
 
@@ -204,7 +205,8 @@ def ask_all(
     for photo, key in keys.items():
         outcome = outcomes[key]
         if outcome.error is not None:  # it names the first photo of these bytes
-            outcome = replace(outcome, error=reason(outcome.error, requests[key].images[0]))
+            first = requests[key].images[0]
+            outcome = replace(outcome, error=reason(outcome.error, first, first.name))
         rows[photo] = score_row(photo, outcome, args, taxonomy)
     return [rows[photo] for photo in photos]
 

@@ -424,7 +424,7 @@ def test_refusals_are_asked_again_only_when_told_and_errors_always(demo, tmp_pat
         ([{"name": "a", "model": "m"}], ["--model", "n"], "needs model, or models in the YAML, and not both"),
         ([{"name": "a", "model": "m"}], ["--adapter", "n"], "adapter goes with model"),
         ([{"name": "a", "model": "m", "adapter": "tests"}], [], "tests: is not an adapter folder"),
-        ([{"name": "a", "model": "m"}], ["--prompt", "clever"], "invalid choice: 'clever'"),
+        ([{"name": "a", "model": "m"}], ["--prompt", "clever"], "must be a list of zero_shot"),
         ([{"name": "a", "model": "m"}], ["--retry", "error"], "retry: 'error' is not one of refused, unparsed"),
     ],
 )
