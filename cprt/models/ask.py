@@ -235,7 +235,7 @@ def _load_photos(batch: Sequence[tuple[str, Request]]) -> tuple[list[Loaded], li
 def answer_batch(
     model: LocalModel, batch: Sequence[Loaded], max_new_tokens: int, top_logprobs: int | None = None
 ) -> list[tuple[str, Response]]:
-    """Responses of a local model to requests with one ``lead_in``."""
+    """Responses of a local model to requests with one ``lead_in``. What it cannot take is an error, others go on."""
     made = {
         "batch": len(batch),
         "dtype": model.dtype,
@@ -245,7 +245,14 @@ def answer_batch(
     if model.revision:
         made["revision"] = model.revision
     rows = [(request.messages, images) for _, request, images in batch]
-    generations = model.generate(rows, max_new_tokens, batch[0][1].lead_in, top_logprobs)
+    try:
+        generations = model.generate(rows, max_new_tokens, batch[0][1].lead_in, top_logprobs)
+    except InputError as error:
+        if len(batch) == 1:
+            photos = ", ".join(map(str, batch[0][1].images))
+            return [(batch[0][0], Response(error=f"{photos}: {error}" if photos else str(error)))]
+        halves = batch[: len(batch) // 2], batch[len(batch) // 2 :]
+        return [row for half in halves for row in answer_batch(model, half, max_new_tokens, top_logprobs)]
     return [
         (
             key,

@@ -160,6 +160,8 @@ class LocalModel:
     ) -> list[Generation]:
         """One answer to each (messages, images) row; a message's image parts stand where its images go, in order.
 
+        Raises InputError where a row is one that the processor does not take.
+
         Args:
             lead_in: with it, how probable every score is after this text, such as ``{"score": ``. An empty one stands
                 for the answer's own text up to its score.
@@ -237,13 +239,17 @@ class LocalModel:
             for messages, _ in rows
         ]
         images = [list(images) for _, images in rows] if any(images for _, images in rows) else None
-        inputs = processor(
-            text=texts,
-            images=images,
-            padding=True,
-            add_special_tokens=False,  # the template wrote them
-            return_tensors="pt",
-        ).to(self.device, dtype=self.model.dtype)
+        try:
+            inputs = processor(
+                text=texts,
+                images=images,
+                padding=True,
+                add_special_tokens=False,  # the template wrote them
+                return_tensors="pt",
+            )
+        except (ValueError, ArithmeticError, RuntimeError) as error:  # such as an aspect ratio above its limit
+            raise InputError(f"the model's processor does not take it ({_first_line(error)})") from error
+        inputs = inputs.to(self.device, dtype=self.model.dtype)
         if self.share_prefix and "pixel_values" in inputs:
             pixels = inputs.pop("pixel_values")
             if self._encoded is None or not torch.equal(self._encoded[0], pixels):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import ipaddress
 import json
-import math
 import re
 import typing
 from collections import Counter
@@ -181,7 +180,7 @@ class ModelSpec:
             if not fits(value, hints[field]):
                 hidden = field in ("api_key_env", "base_url", "extra")
                 raise InputError.at(where, "has the wrong type" if hidden else f"{value!r} does not fit", field=field)
-        # YAML 1.1 reads 1e-1 as a text
+        # 0 and 0.0 are one temperature, with one key
         numbers = {field: float(row[field]) for field in ("temperature", "timeout") if row.get(field) is not None}
         cap = {"max_pixels": None} if row.get("adapter") and "max_pixels" not in row else {}
         spec = ModelSpec(**{**row, **numbers, **cap})
@@ -200,9 +199,9 @@ class ModelSpec:
                 raise fail(field, f"must be at least 1, not {value}")
         if self.concurrency > 1000:
             raise fail("concurrency", f"must be at most 1000, not {self.concurrency}")
-        if not 0 < self.timeout < math.inf:
-            raise fail("timeout", f"must be more than 0 seconds, and a number of them, not {self.timeout}")
-        if self.temperature is not None and not 0 <= self.temperature < math.inf:
+        if not self.timeout > 0:
+            raise fail("timeout", f"must be more than 0 seconds, not {self.timeout}")
+        if self.temperature is not None and self.temperature < 0:
             raise fail("temperature", f"must be 0 or more, not {self.temperature}")
         for field in ("model", "adapter", "revision"):
             if not (getattr(self, field) or "-").isprintable():
