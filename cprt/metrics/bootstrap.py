@@ -93,8 +93,9 @@ def wilson_interval(successes: float, n: float, quantile: float = _Z) -> list[fl
 
 def resample_clusters(clusters: int, resamples: int, seed: int | list[int]) -> Floats:
     """(B, K): how often each of K clusters is among K drawn."""
-    drawn = np.random.default_rng(seed).multinomial(clusters, np.full(clusters, 1 / clusters), size=resamples)
-    return drawn.astype(np.float64)
+    drawn = np.random.default_rng(seed).integers(clusters, size=(resamples, clusters))
+    cells = drawn + clusters * np.arange(resamples)[:, None]
+    return np.bincount(cells.ravel(), minlength=clusters * resamples).reshape(resamples, clusters).astype(np.float64)
 
 
 def totals(sums: ArrayLike, weights_BK: Floats) -> Floats:
@@ -168,12 +169,13 @@ class ClusteredShare:
 
     @staticmethod
     def of(parts_K: ArrayLike, wholes_K: ArrayLike) -> ClusteredShare:
-        """From how many, and of how many, in each of K clusters."""
+        """From how many, and of how many, in each of K clusters; one with none in it says nothing."""
         parts, wholes = (np.asarray(values, dtype=np.float64) for values in (parts_K, wholes_K))
+        parts, wholes = parts[wholes > 0], wholes[wholes > 0]
         part, whole = float(parts.sum()), float(wholes.sum())
         if not whole:
             return ClusteredShare(0, 0, 0.0, 1.0)
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore"):  # one cluster alone
             variance, freedom = spread((part - parts) / (whole - wholes))
         share = part / whole
         if not variance > 0:  # all or none of them, or one cluster alone: each counts as one row (Kish)

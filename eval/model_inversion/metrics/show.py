@@ -38,19 +38,15 @@ _ALWAYS = ("accuracy_standard", "accuracy_judge", "accuracy_gap", "fpr", "fnr", 
 def print_report(figures: Mapping[str, Any], out: str) -> None:
     """Every figure with its interval; then what they assume, and everything that is not in the table or not matched."""
     cells = ", ".join(f"{cell.upper()} {figures[cell]}" for cell in ("tp", "tn", "fp", "fn"))
-    print(
-        f"{out}: n {figures['n']} in {figures['classes']} {'class' if figures['classes'] == 1 else 'classes'}, {cells}"
-    )
+    print(f"{out}: n {figures['n']}, {cells}")
     for name, head in _NAMES.items():
         if name in _ALWAYS or figures[name] is not None or _asked(name, figures):
             shown = (figure if name == "kappa" else percent)(figures[name], figures["ci"][name])
             print(f"  {head:<32} {shown}")
     for name, row in list(figures["type_i_transfer_to"].items())[1:]:
         print(f"  {f'Type-I transfer to {name}':<32} {percent(row['transfer'], row['ci'])}")
-    print(
-        f"  design effect: {_effect(figures, 'accuracy_standard')} under E, {_effect(figures, 'accuracy_judge')} under"
-    )
-    print("    the judge: reconstructions of one class resemble one another, so classes carry the intervals")
+    effects = f"{_effect(figures, 'accuracy_standard')} under E, {_effect(figures, 'accuracy_judge')} under the judge"
+    print(f"  intervals over {figures['classes']} classes; design effect of the accuracy {effects}")
     for line in assumptions(figures):
         print(f"  {line}")
     lost = ", ".join(f"{times} {label}" for label, times in figures["left_out_of_table"].items() if times)

@@ -88,6 +88,7 @@ def test_all_or_none_count_each_cluster_once():
 def test_one_cluster_says_next_to_nothing_and_none_says_nothing():
     alone = ClusteredShare.of([30], [100])
     assert alone.interval is not None and alone.interval[0] < 0.02 and alone.interval[1] > 0.97
+    assert ClusteredShare.of([1, 0, 3, 0], [2, 0, 5, 4]) == ClusteredShare.of([1, 3, 0], [2, 5, 4])
     nothing = ClusteredShare.of([0, 0], [0, 0])
     assert (nothing.share, nothing.interval, nothing.design_effect) == (None, None, None)
     assert cluster_interval(np.ones((1, 2)), lambda sums: sums[..., 0], resample_clusters(1, 100, 0)) is None
