@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cprt.errors import InputError
-from cprt.files import read_text
 from cprt.images import ImageIndex
-from cprt.records import read_json, read_jsonl
+from data_prep.id_lists import read_ids
 
 
 @dataclass(frozen=True)
@@ -21,46 +20,33 @@ class Exclusions:
 
 
 def read_exclusions(files: Sequence[str], root: Path) -> Exclusions:
-    """Ids of all ``files``: labels.jsonl, a CPRT-Bench JSON list, or text with one id or file name a line.
+    """Ids of all ``files`` (``read_ids``). Ids that are no photo are counted in a note.
 
-    Raises InputError for a file without ids, or with an id that could point outside the image folder.
+    Raises InputError for a file of which no id is a photo, or with an id that could point outside the image folder.
     """
     ids: dict[str, str] = {}
-    images: list[str] = []
+    images: set[str] = set()
     index = ImageIndex(root) if files else None
     for file in files:
-        found = _read_ids(file)
-        if not found:
-            raise InputError.at(file, "excludes nothing: it has no ids")
-        for line, id in found:
+        listed, unknown = read_ids(file), []
+        for line, id in listed:
             assert index is not None
             try:
                 image = index.find(id)
             except ValueError as error:
                 raise InputError.at(file, str(error), line, "id") from error
-            stem = Path(image).stem if image else Path(id).name
-            ids[stem] = str(file)
-            if image:
-                images.append(image)
-    return Exclusions(ids, sorted(set(images)))
-
-
-def _read_ids(file: str) -> list[tuple[int, str]]:
-    """(line or row, id) pairs."""
-    if file.endswith(".jsonl"):
-        rows: list[tuple[int, object]] = list(read_jsonl(file))
-    elif file.endswith(".json"):
-        content = read_json(file)
-        if not isinstance(content, list):
-            raise InputError.at(file, "must be a JSON list of rows with an id")
-        rows = list(enumerate(content, start=1))
-    else:
-        lines = enumerate(read_text(file).split("\n"), start=1)
-        return [(number, line.strip()) for number, line in lines if line.strip()]
-    found = []
-    for number, row in rows:
-        id = row.get("id") if isinstance(row, dict) else None
-        if not isinstance(id, str) or not id.strip():
-            raise InputError.at(file, "is missing", number, "id")
-        found.append((number, id))
-    return found
+            ids[Path(image).stem if image else Path(id).name] = file
+            if image is None:
+                unknown.append(id)
+            else:
+                images.add(image)
+        if len(unknown) == len(listed):
+            why = (
+                f"none of its {len(listed)} ids is a photo in {root}, such as {unknown[0]!r}"
+                if listed
+                else "has no ids"
+            )
+            raise InputError.at(file, f"excludes nothing: {why}")
+        if unknown:
+            print(f"note: {file}: {len(unknown)} of {len(listed)} ids are no photo in {root}, such as {unknown[0]!r}")
+    return Exclusions(ids, sorted(images))
