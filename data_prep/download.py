@@ -21,7 +21,7 @@ from tqdm import tqdm
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.files import is_safe_path
-from cprt.provenance import file_digest, write_run
+from cprt.provenance import claim, file_digest, write_run
 from cprt.records import read_json, write_json
 from data_prep.transfer.archives import unpack
 from data_prep.transfer.fetch import Patience, fetch, remote_size
@@ -54,7 +54,7 @@ class Archive:
 
 @dataclass
 class DownloadArguments:
-    out: str = option("folder to fill")
+    out: str = option("folder to fill", writes=())
     archives: dict[str, Any] = option(
         "in YAML only: file name -> url, into, max_unpacked, size or null, sha256 or null", factory=dict
     )
@@ -129,6 +129,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         if not _plan(out, record, archives, labels, args):
             print(f"{out}: everything is there, nothing was fetched")
             return
+        claim("cprt download", out / "run.json")
         report: dict[str, Any] = {"archives": {}, "labels": None}
         for archive in archives:
             report["archives"][archive.name] = _bring(archive, out, record, args)
@@ -137,7 +138,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             if names:
                 record.keep_labels(fetch_hub_files(labels, names, out, record.labels))
             report["labels"] = {**record.labels, "fetched": names}
-        write_run(out, args, report=report)
+        write_run("cprt download", out, args, report=report)
     _print(out, report)
 
 

@@ -27,7 +27,7 @@ from cprt.errors import InputError
 from cprt.files import read_text
 from cprt.images import ImageIndex, load_image
 from cprt.models.response_cache import ResponseCache
-from cprt.provenance import write_run
+from cprt.provenance import claim, write_run
 from cprt.records import write_jsonl
 
 _AT_ONCE = 8  # photos a worker takes at a time; also how many share one write to the manifest
@@ -36,7 +36,7 @@ _AT_ONCE = 8  # photos a worker takes at a time; also how many share one write t
 @dataclass
 class ImagesArguments:
     images: str = option("folder that holds images/, images/ itself, or any folder of photos")
-    out: str = option("cache folder to write; then give it to --images of every later command")
+    out: str = option("cache folder to write; then give it to --images of every later command", writes=("*",))
     max_pixels: int = option("width times height that a photo is reduced to; smaller ones stay")
     ids: str | None = option("only these photos: a text file of ids, or a split list as VISPR's val2017.txt", None)
     quality: int = option("JPEG quality, 1 to 95; colours are kept in full resolution", 95)
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     (args,) = parse(ImagesArguments, argv, prog="cprt images", description=__doc__)
     report = cache_images(args.images, args.out, args.max_pixels, args.ids, args.quality, args.workers)
     inputs = {"ids": args.ids} if args.ids else None
-    write_run(args.out, args, inputs, report=report)
+    write_run("cprt images", args.out, args, inputs, report=report)
     _print(report, args.out)
     if not report["cached"]:
         raise InputError.at(args.images, f"none of its photos could be used (see {args.out}/quarantine.jsonl)")
@@ -87,6 +87,7 @@ def cache_images(
     reasons |= {path: "is no file" for path in wanted if not (index.root / path).is_file()}  # a dangling link, a pipe
     targets = _targets([path for path in wanted if path not in reasons], reasons)
     recipe = [max_pixels, quality]
+    claim("cprt images", out / "run.json")
     with ResponseCache(out / "manifest.jsonl") as manifest:
         jobs = []
         for path, target in targets.items():
