@@ -7,6 +7,7 @@ line and field, and checks the types of YAML values, which TrlParser takes over 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import difflib
 import enum
@@ -63,8 +64,9 @@ def parse(
         ) -> argparse.Action:
             if positional:
                 names, options = (names[0].removeprefix("--"),), {**options, "nargs": "*"}
-            if options.get("type") in _STRICT:
-                options["type"] = _STRICT[options["type"]]
+            kind = getattr(options.get("type"), "__name__", None)  # where null is allowed, TRL wraps int and float
+            if kind in _STRICT:
+                options["type"] = _strict(options["type"], _STRICT[kind])
             return super().add_argument(*names, **options)
 
     kinds: list[Any] = [dataclass_types] if isinstance(dataclass_types, type) else list(dataclass_types)
@@ -109,17 +111,22 @@ def parse(
     return tuple(parsed)
 
 
-def _strict(read: Callable[[str], Any]) -> Callable[[str], Any]:
-    def typed(text: str) -> Any:
+_STRICT: dict[str, Callable[[str], Any]] = {"int": whole, "float": number}
+
+
+def _strict(loose: Callable[[str], Any], strict: Callable[[str], Any]) -> Callable[[str], Any]:
+    """A type for argparse: what ``strict`` takes, and null where ``loose`` takes it."""
+
+    def read(text: str) -> Any:
         try:
-            return read(text)
+            return strict(text)
         except ValueError as error:
+            if text.lower() in ("none", "null"):
+                with contextlib.suppress(ValueError):
+                    return loose(text)
             raise argparse.ArgumentTypeError(str(error)) from error
 
-    return typed
-
-
-_STRICT = {int: _strict(whole), float: _strict(number)}
+    return read
 
 
 def _is_text(value: Any) -> bool:

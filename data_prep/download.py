@@ -21,7 +21,7 @@ from tqdm import tqdm
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.files import is_safe_path
-from cprt.provenance import claim, file_digest, write_run
+from cprt.provenance import file_digest, write_run
 from cprt.records import read_json, write_json
 from data_prep.transfer.archives import unpack
 from data_prep.transfer.fetch import Patience, fetch, remote_size
@@ -129,7 +129,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         if not _plan(out, record, archives, labels, args):
             print(f"{out}: everything is there, nothing was fetched")
             return
-        claim("cprt download", out / "run.json")
         report: dict[str, Any] = {"archives": {}, "labels": None}
         for archive in archives:
             report["archives"][archive.name] = _bring(archive, out, record, args)
