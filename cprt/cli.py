@@ -17,6 +17,7 @@ COMMANDS = (
     ("select", "data_prep.selection", "choose photos of VISPR as the paper does, from VISPR's own labels"),
     ("annotate", "data_prep.annotate", "ask two or more models which attributes each photo makes inferable"),
     ("labels", "data_prep.labels", "read CPRT labels, recompute level and score, write labels.jsonl"),
+    ("export", "data_prep.export", "labels of your own in CPRT-Bench's format, with a data card"),
     ("pairs", "data_prep.pairs", "turn labels into instruction-response pairs for fine-tuning"),
     ("boundaries", "data_prep.boundaries", "learn score bands from labels and compare them with the published ones"),
     ("publish", "train.publish.run", "put a trained adapter on the Hugging Face Hub: checked, private, with a card"),
@@ -24,8 +25,10 @@ COMMANDS = (
     ("eval", "eval.run", "ask a model about every photo, write predictions and metrics"),
     ("metrics", "eval.metrics", "compare a predictions file with a labels file"),
     ("compare", "eval.compare.run", "several runs or checkpoints side by side, and which differences are beyond noise"),
+    ("survey", "data_prep.survey", "photos for people to label, and a rating sheet for each of them"),
     ("agreement", "eval.agreement.run", "how far people and models agree on attributes, beside the paper's Table 2"),
     ("counterfactual", "eval.counterfactual.run", "ask as if all faces were anonymised, and compare (paper 5.4.1)"),
+    ("paper", "eval.paper", "the paper's tables from your results: CSV, LaTeX and Markdown, with the differences"),
     ("score", "eval.score.run", "level, score, attributes and advice for photos of your own"),
     (
         "mi",

@@ -103,7 +103,7 @@ def made_by(record: str | Path) -> str:
     return " ".join(command[: 2 if command[0] == "cprt" else 1])
 
 
-def claim(stage: str, record: str | Path) -> None:
+def sign(stage: str, record: str | Path) -> None:
     """Write the run record, still without what was run, before anything it stands beside.
 
     A run that was killed then finds its own work again.

@@ -37,7 +37,7 @@ from cprt.models.rate_limiter import Stopped
 from cprt.models.response_cache import ResponseCache, read_cache
 from cprt.models.spec import ModelSpec, Request, Response
 from cprt.prompts import digest
-from cprt.provenance import claim, write_run
+from cprt.provenance import sign, write_run
 from cprt.records import PREDICTION_STATUSES, read_jsonl, write_json, write_jsonl
 from cprt.taxonomy import Taxonomy
 
@@ -94,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for model in models:
         if model.is_remote:
             print(f"note: {model.spec.name} is on another machine: the photos leave this one")
-    claim("cprt annotate", out / "run.json")
+    sign("cprt annotate", out / "run.json")
     rows: dict[str, list[dict[str, Any]]] = {}
     stopped: Stopped | None = None
     for model in models:

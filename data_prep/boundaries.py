@@ -49,7 +49,7 @@ from tqdm import tqdm
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.files import read_text, write_text
-from cprt.provenance import claim, write_run
+from cprt.provenance import sign, write_run
 from cprt.records import read_labels, write_json
 from cprt.scoring import severities
 from cprt.taxonomy import LEVELS, Taxonomy
@@ -156,7 +156,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     ordered = all(high > low for high, low in pairwise(lower))
 
     out = Path(args.out)
-    claim("cprt boundaries", out / "run.json")
+    sign("cprt boundaries", out / "run.json")
     explained = draw_embeddings(out / "embeddings.png", embeddings, vectors.levels, vectors.counts)
     usable = write_taxonomy(out / "taxonomy.yaml", lower, args.taxonomy)
     draw_scores(out / "scores.png", taxonomy, learnt=lower if usable else None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from cprt.errors import InputError
 from cprt.images import ImageIndex
@@ -13,40 +13,38 @@ from data_prep.id_lists import read_ids
 
 @dataclass(frozen=True)
 class Exclusions:
-    """``ids``: file stem -> the file that excludes it; ``images``: those of them that are in the image folder."""
+    """``images``: path in the image folder -> the file that excludes it; ``notes``: a line on every file."""
 
-    ids: dict[str, str]
-    images: list[str]
+    images: dict[str, str]
+    notes: list[str]
 
 
 def read_exclusions(files: Sequence[str], root: Path) -> Exclusions:
-    """Ids of all ``files`` (``read_ids``). Ids that are no photo are counted in a note.
+    """The photos that ``files`` name (``read_ids``).
 
-    Raises InputError for a file of which no id is a photo, or with an id that could point outside the image folder.
+    Raises InputError for a file that excludes nothing, or with an id that could point outside the image folder.
     """
-    ids: dict[str, str] = {}
-    images: set[str] = set()
+    excluded = Exclusions({}, [])
     index = ImageIndex(root) if files else None
     for file in files:
-        listed, unknown = read_ids(file), []
-        for line, id in listed:
-            assert index is not None
+        assert index is not None
+        ids, images, unknown = read_ids(file), set(), []
+        for line, id in ids:
             try:
-                image = index.find(id)
+                # A photo that lies in no folder of its own has none that speaks against the id's.
+                image = index.find(id) or index.find(f"{index.start.absolute().name}/{PurePosixPath(id).name}")
             except ValueError as error:
                 raise InputError.at(file, str(error), line, "id") from error
-            ids[Path(image).stem if image else Path(id).name] = file
             if image is None:
                 unknown.append(id)
             else:
                 images.add(image)
-        if len(unknown) == len(listed):
-            why = (
-                f"none of its {len(listed)} ids is a photo in {root}, such as {unknown[0]!r}"
-                if listed
-                else "has no ids"
-            )
-            raise InputError.at(file, f"excludes nothing: {why}")
-        if unknown:
-            print(f"note: {file}: {len(unknown)} of {len(listed)} ids are no photo in {root}, such as {unknown[0]!r}")
-    return Exclusions(ids, sorted(images))
+        if not images:
+            raise InputError.at(file, f"excludes nothing: none of its {len(ids)} ids is a photo in {index.start}")
+        excluded.images.update(dict.fromkeys(sorted(images), file))
+        excluded.notes.append(f"{file}: {len(images)} photos excluded, by {len(ids)} ids{_missing(unknown)}")
+    return excluded
+
+
+def _missing(unknown: Sequence[str]) -> str:
+    return f", of which {len(unknown)} are no photo there, such as {unknown[0]!r}" if unknown else ""

@@ -23,7 +23,7 @@ from typing import Any
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.files import read_yaml, write_text
-from cprt.provenance import claim, write_run
+from cprt.provenance import sign, write_run
 from cprt.records import write_json, write_jsonl
 from cprt.scoring import severity
 from cprt.taxonomy import LEVELS, Taxonomy
@@ -84,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         report["released"] = compare(photos, read_bench(args.released, taxonomy))
         inputs["released"] = args.released
     out = Path(args.out)
-    claim("cprt select", out / "run.json")
+    sign("cprt select", out / "run.json")
     write_jsonl(out / "candidates.jsonl", [asdict(candidate) for candidate in candidates])
     write_text(out / "candidates.txt", "".join(f"{candidate.id}\n" for candidate in candidates))
     write_json(out / "report.json", report)

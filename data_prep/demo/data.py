@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from cprt.config import option, parse, run
 from cprt.files import write_text
-from cprt.provenance import claim, write_run
+from cprt.provenance import sign, write_run
 from cprt.records import write_json
 from cprt.scoring import severity
 from cprt.taxonomy import LEVELS, Taxonomy
@@ -71,7 +71,7 @@ class DemoDataArguments:
 def main(argv: Sequence[str] | None = None) -> None:
     """Command line of ``cprt demo-data``."""
     (args,) = parse(DemoDataArguments, argv, prog="cprt demo-data", description=__doc__)
-    claim("cprt demo-data", Path(args.out) / "run.json")
+    sign("cprt demo-data", Path(args.out) / "run.json")
     for split in _SPLITS:
         _write_split(Path(args.out), split, getattr(args, split), args.seed, args.size)
     write_run("cprt demo-data", args.out, args, seed=args.seed)

@@ -24,7 +24,7 @@ from cprt.errors import InputError
 from cprt.images import image_root
 from cprt.metrics.severity import paired_differences
 from cprt.numbers import is_number
-from cprt.provenance import claim, file_digest, write_run
+from cprt.provenance import file_digest, sign, write_run
 from cprt.records import Label, Prediction, read_json, read_labels, read_predictions, write_json
 from cprt.taxonomy import Taxonomy
 from eval.metrics import HEADS, measure, show
@@ -102,7 +102,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         "curves": curves(runs),
     }
     out = Path(args.out)
-    claim("cprt compare", out / "run.json")
+    sign("cprt compare", out / "run.json")
     write_json(out / "compare.json", comparison)
     from eval.report.write import write_report
 
@@ -114,6 +114,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         taxonomy,
         root,
         comparison,
+        {one.name: one.record for one in runs},
     )
     inputs = {"labels": args.labels} | {
         f"{one.name}/{file}": folder / file

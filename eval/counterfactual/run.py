@@ -30,7 +30,7 @@ from cprt.models.rate_limiter import Stopped
 from cprt.models.response_cache import ResponseCache
 from cprt.models.spec import ModelSpec, Request
 from cprt.prompts import Prompt, assuming_faces_anonymised, recall
-from cprt.provenance import claim, write_run
+from cprt.provenance import sign, write_run
 from cprt.records import Prediction, read_json, read_labels, read_predictions, write_json, write_jsonl
 from cprt.scoring import level_of
 from cprt.taxonomy import Taxonomy
@@ -107,7 +107,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise InputError(f"{args.labels}: on no photo are all runs within {args.confidence:g} of the truth")
     check_images(root, [case.image for case in cases], decode=False)
     out = Path(args.out)
-    claim("cprt counterfactual", out / "run.json")
+    sign("cprt counterfactual", out / "run.json")
     write_jsonl(out / "selection.jsonl", [dataclasses.asdict(case) for case in cases])
 
     with ResponseCache(out / "answers.jsonl") as cache:

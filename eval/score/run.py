@@ -33,20 +33,21 @@ from cprt.advice import compose, hide_in_order, without_each
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.files import write_text
+from cprt.images import reason
 from cprt.models.ask import Model
 from cprt.models.local import DTYPES
 from cprt.models.rate_limiter import Stopped
 from cprt.models.response_cache import ResponseCache
 from cprt.models.spec import ModelSpec, Request
 from cprt.prompts import PROMPTS, TARGETS, Prompt, build
-from cprt.provenance import claim, run_path, write_run
+from cprt.provenance import run_path, sign, write_run
 from cprt.records import PREDICTION_STATUSES, read_labels, read_predictions, write_jsonl
 from cprt.regulations import regulations_of
 from cprt.taxonomy import Taxonomy
 from eval.judges import asked_otherwise, trained_prompt
 from eval.responses import read
 from eval.score.page import page
-from eval.score.photos import Found, Photo, as_text, find_photos, printable, reason
+from eval.score.photos import Found, Photo, as_text, find_photos, printable
 from eval.score.table import note, show_faults, show_table
 from eval.score.threshold import Threshold, choose
 
@@ -211,7 +212,8 @@ def ask(
             if (
                 key is not None and response is not None and "error" in response
             ):  # it names the first photo of these bytes
-                response = {"error": reason(response["error"], requests[key].images[0])}
+                first = requests[key].images[0]
+                response = {"error": reason(response["error"], first, first.name)}
             rows.append(score_row(photo, response, args, taxonomy))
     return rows, stopped
 
@@ -270,7 +272,7 @@ def save(
 ) -> None:
     """The output and the record of what made it."""
     assert args.out is not None
-    claim("cprt score", run_path(args.out))
+    sign("cprt score", run_path(args.out))
     if args.out.endswith(".html"):
         write_text(args.out, page(rows, [photo.file for photo in found.photos], taxonomy, args.thumbnails))
     else:

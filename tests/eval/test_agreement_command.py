@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from cprt import paper
 from cprt.errors import InputError
 from cprt.taxonomy import Taxonomy
-from eval.agreement.run import main, paper_table2, table2
+from eval.agreement.run import main, table2
 
 KEYS = list(Taxonomy.default().keys)
 
@@ -28,10 +29,9 @@ Llama 4-Gemini 75.9% 0.483
 
 
 def test_the_papers_table_is_transcribed():
-    paper = paper_table2()
-    rows = [f"{row['comparison']} {row['agreement_percent']:.1f}% {row['kappa']:.3f}" for row in paper["rows"]]
+    rows = [f"{row['comparison']} {row['agreement_percent']:.1f}% {row['kappa']:.3f}" for row in paper.table2()]
     assert rows == TABLE_2
-    assert paper["human_agreement_percent_by_level"] == {1: 84.4, 2: 94.5, 3: 80}  # section 4.1
+    assert paper.human_agreement_by_level() == {1: 84.4, 2: 94.5, 3: 80}  # section 4.1
 
 
 Answers = tuple[str, str, str, dict[str, Any]]
@@ -114,7 +114,7 @@ def test_a_survey_by_hand(tmp_path: Path, capsys):
         "agreement": None,
         "kappa": None,
         "ci": {"agreement": None, "kappa": None},
-        "paper": paper_table2()["rows"][5],
+        "paper": paper.table2()[5],
     }
 
     out = capsys.readouterr().out
@@ -180,6 +180,21 @@ def test_images_that_do_not_meet_are_pointed_out(tmp_path: Path, capsys):
     found = run(tmp_path, [("ann", "human", "a.jpg", {}), ("vlm", "model", "photo_a.jpg", {})])
     assert found["images_of_both_kinds"] == 0
     assert "no image has answers of humans and of models" in capsys.readouterr().out
+
+
+def test_models_are_compared_on_the_images_that_people_answered_too(tmp_path: Path, capsys):
+    """Two models agree on the image that people saw and on nothing else: both figures are there, and told apart."""
+    rows: list[Answers] = [("ann", "human", "a", {"age": 1}), ("bob", "human", "a", {"age": 1})]
+    annotations = [annotation("a", "m1", age=1), annotation("a", "m2", age=1)]
+    for name in "bcd":
+        annotations += [annotation(name, "m1", **dict.fromkeys(KEYS, 1)), annotation(name, "m2")]
+    found = run(tmp_path, rows, annotations)
+    assert (found["images"], found["images_of_both_kinds"], found["images_compared"]) == (4, 1, 1)
+    assert found["model_model"]["pooled"]["overall"]["agreement"] == 1
+    assert found["model_model"]["pooled"]["overall"]["n"] == found["human_human"]["overall"]["n"] == len(KEYS)
+    everywhere = found["models_on_all_images"]["pooled"]["overall"]
+    assert (everywhere["agreement"], everywhere["n"]) == (pytest.approx(1 / 4), 4 * len(KEYS))
+    assert "over the 1 images that people and models answered" in capsys.readouterr().out
 
 
 def test_an_extended_taxonomy_brings_its_own_columns(tmp_path: Path):

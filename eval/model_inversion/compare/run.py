@@ -26,7 +26,7 @@ from tqdm import tqdm
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.files import write_text
-from cprt.provenance import claim, write_run
+from cprt.provenance import sign, write_run
 from cprt.records import write_json
 from cprt.tables import write_csv
 from eval.model_inversion.compare.chart import accuracy_chart
@@ -100,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     pictures = thumbnails(wrong, args.images) if args.thumbnails else {}
 
     out = Path(args.out)
-    claim("cprt mi-compare", out / "run.json")
+    sign("cprt mi-compare", out / "run.json")
     write_json(out / "compare.json", result)
     columns, cells = table(result["rows"])
     write_csv(out / "compare.csv", columns, [map(inert, row) for row in cells])

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import groupby
+from itertools import cycle, groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from PIL import Image, ImageDraw, ImageFont, ImageOps
 from tqdm import tqdm
 
 from cprt.errors import InputError
-from cprt.images import load_image
+from cprt.images import load_image, reason
 from cprt.provenance import file_digest
 from eval.model_inversion.collection.setups import Setup
 from eval.model_inversion.judge.queries import Options, Query, arrangement, candidates
@@ -32,6 +32,7 @@ from eval.model_inversion.judge.queries import Options, Query, arrangement, cand
 TILE, GAP, CAPTION, LINE = 224, 100, 50, 44  # pixels; LINE: of the question
 _FONT, _QUALITY = 30, 95
 _VERSION = 1  # of the drawing: part of every panel's name
+_LEAST = 8  # pixels on either side of a picture
 _AT_ONCE = 32  # queries of one class that a thread takes together
 _TILES_KEPT, _DIGESTS_KEPT = 1024, 200_000  # a tile has 150 kB
 
@@ -96,7 +97,7 @@ class Panels:
         n = self.options.n
         drawn = candidates(query, setup, self.options.seed)
         # Pictures are there only if all in them could be read: then nothing has to be decoded.
-        known = self._known(setup, query, drawn[:n])
+        known = self._known(setup, query, self._filled(drawn[:n]))
         if known is not None:
             return known
         try:
@@ -105,15 +106,19 @@ class Panels:
         except InputError as error:
             return Shown(query, problem=str(error))
         references, skipped = self._readable(setup, query, drawn)
-        if len(references) < n:
-            problem = f"class {query.claims!r} has {len(references)} usable references, {n} are needed"
-            return Shown(query, skipped=tuple(skipped), problem=problem)
-        shown = self._arranged(setup, query, references, skipped)
+        if len(references) < self.options.least:
+            few = f"class {query.claims!r} has {len(references)} usable references, {self.options.least} are needed"
+            return Shown(query, skipped=tuple(skipped), problem=few)
+        shown = self._arranged(setup, query, self._filled(references), skipped)
         pictures = self._pictures(setup, query, shown)
         for path in shown.images:
             if not path.is_file():
                 self._write(path, pictures[path.stem])
         return shown
+
+    def _filled(self, references: list[str]) -> list[str]:
+        """Repeated in their order up to n where padding is wished."""
+        return list(islice(cycle(references), self.options.n)) if self.options.pad else references
 
     def _known(self, setup: Setup, query: Query, references: list[str]) -> Shown | None:
         try:
@@ -169,7 +174,9 @@ class Panels:
         try:
             image = load_image(self.root / path, None if crop else 4 * TILE * TILE)
         except InputError as error:
-            raise InputError(str(error).replace(str(self.root / path), path)) from error
+            raise InputError(f"{path}: {reason(error, self.root / path, path)}") from error
+        if min(image.size) < _LEAST:
+            raise InputError(f"{path}: is too small to show anything ({image.width} x {image.height} pixels)")
         if crop is not None:
             if crop[2] > image.width or crop[3] > image.height:
                 raise InputError(
@@ -179,6 +186,8 @@ class Panels:
         return ImageOps.pad(image, (TILE, TILE), Image.Resampling.BICUBIC, color="white")
 
     def _read_digest(self, path: str) -> str:
+        if not os.path.isfile(self.root / path):
+            raise InputError(f"{path}: is no file")
         try:
             return file_digest(self.root / path)
         except OSError as error:

@@ -20,7 +20,7 @@ from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.images import ImageIndex
 from cprt.metrics.bootstrap import wilson_interval
-from cprt.provenance import claim, write_run
+from cprt.provenance import sign, write_run
 from cprt.records import write_json
 from cprt.tables import write_csv
 from eval.model_inversion.standard.classifier import Classifier, Outputs
@@ -111,7 +111,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         "features": None if other is None else other.record(),
     }
     out = Path(args.out)
-    claim("cprt mi-standard", out / "run.json")
+    sign("cprt mi-standard", out / "run.json")
     _write_predictions(out / "prediction.csv", images, claimed, seen, index)
     write_json(out / "standard.json", report)
     files = {"weights": spec.weights} | ({} if other is None else {"features": other.weights})
