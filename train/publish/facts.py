@@ -27,6 +27,7 @@ FIGURES = {
     "level_accuracy": "Level accuracy",
     "inter_level_accuracy": "Inter-level pairwise accuracy",
     "intra_level_accuracy": "Intra-level pairwise accuracy",
+    "coverage": "Coverage",
 }
 DATA = ("vispr", "drawings", "other")
 
