@@ -29,10 +29,11 @@ from typing import Any, NoReturn
 
 from tqdm import tqdm
 
-from cprt.advice import compose, hide_in_order, without_each
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.files import write_text
+from cprt.guidance.advice import compose, hide_in_order, without_each
+from cprt.guidance.regulations import regulations_of
 from cprt.images import reason
 from cprt.models.ask import Model
 from cprt.models.local import DTYPES
@@ -42,7 +43,6 @@ from cprt.models.spec import ModelSpec, Request
 from cprt.prompts import PROMPTS, TARGETS, Prompt, build
 from cprt.provenance import write_run
 from cprt.records import PREDICTION_STATUSES, read_labels, read_predictions, write_jsonl
-from cprt.regulations import regulations_of
 from cprt.taxonomy import Taxonomy
 from eval.judges import asked_otherwise, trained_prompt
 from eval.responses import read

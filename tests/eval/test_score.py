@@ -28,13 +28,13 @@ from loopback import Misbehaving
 from PIL import Image
 
 from cprt.errors import InputError
+from cprt.guidance.regulations import regulations_of
 from cprt.images import load_image
 from cprt.models.ask import Model
 from cprt.models.response_cache import ResponseCache
 from cprt.models.spec import ModelSpec, Request
 from cprt.prompts import build
 from cprt.records import Label, Prediction, write_jsonl
-from cprt.regulations import regulations_of
 from cprt.taxonomy import Taxonomy
 from eval.score.photos import find_photos
 from eval.score.run import ScoreArguments, main, settle
