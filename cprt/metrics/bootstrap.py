@@ -120,7 +120,7 @@ def spread(without_K: Floats) -> tuple[float, float]:
     total = float(squares.sum())
     if not total > 0:
         return total, max(clusters - 1.0, 1.0)
-    kurtosis = clusters * float((squares**2).sum()) / total**2
+    kurtosis = clusters * float(((squares / total) ** 2).sum())
     freedom = 2 * clusters / (kurtosis - 1) if kurtosis > 1 else math.inf
     return (clusters - 1) / clusters * total, min(max(freedom, 1.0), clusters - 1.0)
 

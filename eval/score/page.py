@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from cprt.errors import InputError
+from cprt.guidance.regulations import Regulations, notes_of, regulations_of
 from cprt.images import load_image
 from cprt.pages.colors import LEVEL_COLORS
-from cprt.regulations import Regulations, notes_of, regulations_of
 from cprt.scoring import format_score
 from cprt.taxonomy import Taxonomy
 from eval.score.photos import printable

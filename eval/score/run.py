@@ -29,10 +29,11 @@ from typing import Any, NoReturn
 
 from tqdm import tqdm
 
-from cprt.advice import compose, hide_in_order, without_each
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.files import write_text
+from cprt.guidance.advice import compose, hide_in_order, without_each
+from cprt.guidance.regulations import regulations_of
 from cprt.images import reason
 from cprt.models.ask import Model
 from cprt.models.local import DTYPES
@@ -40,9 +41,8 @@ from cprt.models.rate_limiter import Stopped
 from cprt.models.response_cache import ResponseCache
 from cprt.models.spec import ModelSpec, Request
 from cprt.prompts import PROMPTS, TARGETS, Prompt, build
-from cprt.provenance import write_run
+from cprt.provenance import run_path, sign, write_run
 from cprt.records import PREDICTION_STATUSES, read_labels, read_predictions, write_jsonl
-from cprt.regulations import regulations_of
 from cprt.taxonomy import Taxonomy
 from eval.judges import asked_otherwise, trained_prompt
 from eval.responses import read
@@ -272,6 +272,7 @@ def save(
 ) -> None:
     """The output and the record of what made it."""
     assert args.out is not None
+    sign("cprt score", run_path(args.out))
     if args.out.endswith(".html"):
         write_text(args.out, page(rows, [photo.file for photo in found.photos], taxonomy, args.thumbnails))
     else:
@@ -282,6 +283,7 @@ def save(
     if args.base_url:
         config["base_url"] = "endpoint"
     write_run(
+        "cprt score",
         args.out,
         config,
         inputs,

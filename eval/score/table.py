@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from cprt.regulations import notes_of, regulations_of
+from cprt.guidance.regulations import notes_of, regulations_of
 from cprt.scoring import format_score
 from cprt.taxonomy import Taxonomy
 from eval.score.photos import Found, printable

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cprt.config import option, parse, run
-from cprt.provenance import write_run
+from cprt.provenance import run_path, sign, write_run
 from cprt.records import write_json
 from eval.model_inversion.metrics.evaluation import Counting, Inputs, evaluate
 from eval.model_inversion.metrics.show import print_report
@@ -65,8 +65,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Command line of ``cprt mi-metrics``."""
     (args,) = parse(MetricsArguments, argv, prog="cprt mi-metrics", description=(__doc__ or "").partition("\n")[0])
     figures = evaluate(args.inputs, args.counting).figures
+    sign("cprt mi-metrics", run_path(args.out))
     write_json(args.out, figures)
-    write_run(args.out, args, args.inputs.files(), seed=args.seed)
+    write_run("cprt mi-metrics", args.out, args, args.inputs.files(), seed=args.seed)
     print_report(figures, args.out)
 
 
