@@ -28,6 +28,7 @@ COMMANDS = (
     ("survey", "data_prep.survey", "photos for people to label, and a rating sheet for each of them"),
     ("agreement", "eval.agreement.run", "how far people and models agree on attributes, beside the paper's Table 2"),
     ("counterfactual", "eval.counterfactual.run", "ask as if all faces were anonymised, and compare (paper 5.4.1)"),
+    ("paper", "eval.paper", "the paper's tables from your results: CSV, LaTeX and Markdown, with the differences"),
     ("score", "eval.score.run", "level, score, attributes and advice for photos of your own"),
     (
         "mi",

@@ -7,10 +7,13 @@ inside an emoji, ``"\\ud83d"`` in a JSON file) becomes its escape, six plain cha
 
 from __future__ import annotations
 
+import fcntl
 import glob
 import hashlib
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
@@ -198,6 +201,18 @@ def write_bytes(path: str | Path, content: bytes) -> None:
         process = left.name.removesuffix(".partial").rpartition(".")[2]
         if process.isdecimal() and not _runs(int(process)):
             left.unlink(missing_ok=True)
+
+
+@contextmanager
+def claim(lock: Path, refusal: str) -> Iterator[None]:
+    """Keeps a second run out of the folder of ``lock``, a file made for that. Raises InputError in that run."""
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with open(lock, "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise InputError.at(lock.parent, refusal) from error
+        yield
 
 
 def _runs(process: int) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from cprt.errors import InputError
 from cprt.files import read_text
@@ -14,35 +14,35 @@ from cprt.records import read_json, read_jsonl
 
 @dataclass(frozen=True)
 class Exclusions:
-    """``ids``: file stem -> the file that excludes it; ``images``: those of them that are in the image folder."""
+    """``images``: path in the image folder -> the file that excludes it; ``notes``: a line on every file."""
 
-    ids: dict[str, str]
-    images: list[str]
+    images: dict[str, str]
+    notes: list[str]
 
 
 def read_exclusions(files: Sequence[str], root: Path) -> Exclusions:
-    """Ids of all ``files``: labels.jsonl, a CPRT-Bench JSON list, or text with one id or file name a line.
+    """The photos that ``files`` name: labels.jsonl, a CPRT-Bench JSON list, or text with one id or file name a line.
 
-    Raises InputError for a file without ids, or with an id that could point outside the image folder.
+    Raises InputError for a file that excludes nothing, or with an id that could point outside the image folder.
     """
-    ids: dict[str, str] = {}
-    images: list[str] = []
+    excluded = Exclusions({}, [])
     index = ImageIndex(root) if files else None
     for file in files:
-        found = _read_ids(file)
-        if not found:
-            raise InputError.at(file, "excludes nothing: it has no ids")
-        for line, id in found:
-            assert index is not None
+        assert index is not None
+        ids = _read_ids(file)
+        images = set()
+        for line, id in ids:
             try:
-                image = index.find(id)
+                # A photo that lies in no folder of its own has none that speaks against the id's.
+                image = index.find(id) or index.find(f"{index.start.absolute().name}/{PurePosixPath(id).name}")
             except ValueError as error:
                 raise InputError.at(file, str(error), line, "id") from error
-            stem = Path(image).stem if image else Path(id).name
-            ids[stem] = str(file)
-            if image:
-                images.append(image)
-    return Exclusions(ids, sorted(set(images)))
+            images.update([image] if image else [])
+        if not images:
+            raise InputError.at(file, f"excludes nothing: none of its {len(ids)} ids is a photo in {index.start}")
+        excluded.images.update(dict.fromkeys(sorted(images), file))
+        excluded.notes.append(f"{file}: {len(images)} photos excluded, by {len(ids)} ids")
+    return excluded
 
 
 def _read_ids(file: str) -> list[tuple[int, str]]:

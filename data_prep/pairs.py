@@ -10,17 +10,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from cprt.answers import render
 from cprt.config import option, parse, run
 from cprt.errors import InputError
-from cprt.images import image_root, load_image
+from cprt.images import check_ratio, image_root, in_parallel, load_image, raise_first
 from cprt.prompts import PROMPTS, TARGETS, Prompt, build
 from cprt.provenance import write_run
 from cprt.records import Label, Pair, read_labels, write_json, write_jsonl
@@ -74,13 +71,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     _check_labels(labels, args.labels)
     root = image_root(args.images)
     excluded = read_exclusions(args.exclude, root)
+    for line in excluded.notes:
+        print(line)
     for row, label in enumerate(labels, start=1):
-        if label.id in excluded.ids:
-            raise InputError.at(args.labels, f"{label.id!r} is excluded by {excluded.ids[label.id]}", row, "id")
+        if label.image in excluded.images:
+            raise InputError.at(args.labels, f"{label.id!r} is excluded by {excluded.images[label.image]}", row, "id")
 
-    prints = fingerprints(root, [*(str(label.image) for label in labels), *excluded.images])
+    prints = fingerprints(root, [str(label.image) for label in labels], list(excluded.images))
     twins = _twins([*(label.id for label in labels), *excluded.images], prints, args)
-    candidates, dropped = leave_out(labels, excluded.images, twins)
+    candidates, dropped = leave_out(labels, list(excluded.images), twins)
     if not candidates:
         raise InputError.at(args.labels, "every photo is a duplicate of an excluded one")
     held_out = len(candidates) // 5 if args.holdout is None else args.holdout
@@ -126,23 +125,24 @@ def make_pair(label: Label, prompt: Prompt, taxonomy: Taxonomy) -> Pair:
     return Pair(label.id, [label.image], prompt.messages(), completion, label.level, label.score)
 
 
-def fingerprints(root: Path, paths: Sequence[str]) -> list[Fingerprint]:
-    """Decode every photo once, in full: one that cannot be read would otherwise stop a training run hours later.
+def fingerprints(root: Path, paths: Sequence[str], excluded: Sequence[str]) -> list[Fingerprint]:
+    """Decode every photo once, in full: one that cannot be used would otherwise stop a training run hours later.
 
-    Raises InputError that names the first unreadable photo and counts the others.
+    Raises InputError that names the first such photo and counts the others. Of what is excluded the shape is no matter.
     """
 
     def one(path: str) -> Fingerprint | InputError:
         try:
-            return fingerprint(load_image(root / path))
+            image = load_image(root / path)
+            if path not in unshaped:
+                check_ratio(image.size, root / path)
+            return fingerprint(image)
         except InputError as error:
             return error
 
-    with ThreadPoolExecutor() as pool:  # decoding releases the interpreter lock
-        found = list(tqdm(pool.map(one, paths), total=len(paths), desc="reading photos", unit="photo", leave=False))
-    faults = [error for error in found if isinstance(error, InputError)]
-    if faults:
-        raise InputError(str(faults[0]) + (f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""))
+    unshaped = set(excluded)
+    found = list(in_parallel(one, [*paths, *excluded], "reading photos"))
+    raise_first([error for error in found if isinstance(error, InputError)])
     return [one for one in found if isinstance(one, Fingerprint)]
 
 

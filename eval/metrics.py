@@ -146,7 +146,9 @@ def calibrated(
     answers: Sequence[Prediction],
     taxonomy: Taxonomy,
     file: str,
-    **drawn: int,
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
 ) -> dict[str, Any]:
     """Way to a score -> calibration -> figures, learnt from ``answers`` to the ``held_out`` labels alone.
 
@@ -167,9 +169,9 @@ def calibrated(
         for kind, fit in CALIBRATIONS.items():
             calibration = fit(*zip(*known, strict=True))
             mapped = dict(zip(scores, calibration(list(scores.values())).tolist(), strict=True))
-            figures = _measure(labels, predictions, mapped, taxonomy, file, seed=drawn["seed"], resamples=0)
-            if drawn["resamples"]:
-                figures["ci"] |= _refitted(fit, known, scores, labels, taxonomy, drawn["seed"])
+            figures = _measure(labels, predictions, mapped, taxonomy, file, seed=seed, resamples=0)
+            if resamples:
+                figures["ci"] |= _refitted(fit, known, scores, labels, taxonomy, seed)
                 figures["ci_method"] |= {"bootstrap": "percentile, over rows and over refits", "resamples": REFITS}
             found[name][kind] = {**figures, "fitted": {"n": len(known), **calibration.record()}}
     return found

@@ -114,7 +114,15 @@ def main() -> None:
         (output / "training_args.bin").unlink(missing_ok=True)  # a pickle that can hold a token; run.json says it all
         write_json(
             output / "run.json",
-            {**record, "result": {"steps": trainer.state.global_step, **result.metrics, "holdout": learnt}},
+            {
+                **record,
+                "result": {
+                    "steps": trainer.state.global_step,
+                    "tensors": len(tensors),
+                    **result.metrics,
+                    "holdout": learnt,
+                },
+            },
         )
         print(f"{output}: {check_saved(tensors, output)} adapter tensors saved and read back")
         if trainer.accelerator.distributed_type not in (DistributedType.FSDP, DistributedType.DEEPSPEED):

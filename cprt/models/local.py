@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cprt.errors import InputError
+from cprt.hub import limit_patience, reason
 from cprt.models.decoding import SCORE_LEAD_IN, ScoreTree, stated_lead_in
 from cprt.prompts import Messages, arrange
 from cprt.provenance import model_digest
@@ -43,6 +44,7 @@ def load_processor(model: str, revision: str | None = None, max_pixels: int | No
     """
     from transformers import AutoProcessor
 
+    limit_patience()
     try:
         processor = AutoProcessor.from_pretrained(model, revision=revision)
     except (OSError, ValueError) as error:
@@ -66,6 +68,7 @@ def load_model(model: str, revision: str | None = None, **kwargs: Any) -> Any:
     from safetensors import SafetensorError
     from transformers import AutoModelForImageTextToText
 
+    limit_patience()
     try:
         return AutoModelForImageTextToText.from_pretrained(model, revision=revision, use_safetensors=True, **kwargs)
     except (OSError, ValueError, SafetensorError) as error:
@@ -364,6 +367,7 @@ def revision_of(model: str, revision: str | None = None) -> str | None:
 
     if os.path.isdir(model):
         return None
+    limit_patience()
     try:
         return getattr(AutoConfig.from_pretrained(model, revision=revision), "_commit_hash", None)
     except (OSError, ValueError) as error:
@@ -393,7 +397,7 @@ def _add_adapter(model: Any, adapter: str) -> Any:
 def _unusable(model: str, error: Exception) -> InputError:
     if os.path.sep in model and not os.path.exists(model) and model.count("/") != 1:
         return InputError(f"{model}: no such model folder")
-    return InputError(f"{model}: cannot be loaded as a model ({_first_line(error)})")
+    return InputError(f"{model}: cannot be loaded as a model ({reason(error)})")
 
 
 def _first_line(error: Exception) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 from cprt.errors import InputError
 from cprt.files import is_safe_path
 from cprt.provenance import file_digest
+from data_prep.transfer.fetch import root_cause
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,5 @@ def _same_source(wanted: HubFiles, record: Mapping[str, Any]) -> bool:
 
 def _reason(error: BaseException) -> str:
     """The first line of what really went wrong: the library wraps it in advice."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
+    lines = str(root_cause(error)).split("\n")
+    return next((line.strip() for line in lines if line.strip()), type(error).__name__)

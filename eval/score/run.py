@@ -35,6 +35,7 @@ from tqdm import tqdm
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.files import write_text
+from cprt.images import reason
 from cprt.models.ask import Model
 from cprt.models.local import DTYPES
 from cprt.models.rate_limiter import Stopped
@@ -48,7 +49,7 @@ from cprt.words import counted
 from eval.judges import asked_otherwise, trained_prompt
 from eval.responses import read
 from eval.score.page import page
-from eval.score.photos import Found, Photo, as_text, find_photos, printable, reason
+from eval.score.photos import Found, Photo, as_text, find_photos, printable
 from eval.score.rows import FLAG_BY, flag_score, named
 from eval.score.table import note, show_faults, show_table
 from eval.score.threshold import Threshold, choose
@@ -225,7 +226,8 @@ def ask(
             if (
                 key is not None and response is not None and "error" in response
             ):  # it names the first photo of these bytes
-                response = {"error": reason(response["error"], requests[key].images[0])}
+                first = requests[key].images[0]
+                response = {"error": reason(response["error"], first, first.name)}
             rows.append(score_row(photo, response, args, taxonomy))
     return rows, stopped
 

@@ -21,6 +21,7 @@ from judged import TAXONOMY, judge, make_labels
 from PIL import Image
 
 from cprt.pages.render import figure, isolated, script_json
+from cprt.paper import table6
 from cprt.records import Label, Prediction
 from eval.metrics import calibrated, measure
 from eval.report.rows import (
@@ -29,7 +30,6 @@ from eval.report.rows import (
     largest_errors,
     latex,
     markdown,
-    paper_table6,
     provenance,
     reliability,
     without_score,
@@ -92,7 +92,7 @@ def report(folder: Path, labels: list[Label], runs: dict[str, list[Prediction]],
 
 
 def test_table_6_is_the_papers():
-    rows = paper_table6()
+    rows = table6()
     assert len(rows) == 29
     groups = ("Zero-Shot", "Intuition", "Taxonomy", "SFT")
     assert [sum(row["prompting"] == name for row in rows) for name in groups] == [8, 8, 8, 5]

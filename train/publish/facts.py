@@ -12,6 +12,7 @@ from typing import Any
 from cprt.errors import InputError
 from cprt.files import read_yaml
 from cprt.numbers import is_number
+from cprt.paper import TUNED, table6
 from cprt.prompts import PROMPTS, TARGETS, Prompt, build
 from cprt.provenance import model_digest, run_path
 from cprt.records import read_json
@@ -26,14 +27,18 @@ FIGURES = {
     "level_accuracy": "Level accuracy",
     "inter_level_accuracy": "Inter-level pairwise accuracy",
     "intra_level_accuracy": "Intra-level pairwise accuracy",
+    "coverage": "Coverage",
 }
 DATA = ("vispr", "drawings", "other")
 
 
 @cache
 def facts() -> dict[str, Any]:
-    """``card_facts.yaml``: the paper's rows, data sets, licences."""
-    return dict(read_yaml(Path(__file__).with_name("facts.yaml")))
+    """``facts.yaml``: data sets, licences, and the paper's rows with their figures."""
+    content = dict(read_yaml(Path(__file__).with_name("facts.yaml")))
+    tuned = {row["model"]: row for row in table6() if row["prompting"] == TUNED}
+    content["paper"] = {name: {**tuned[row["row"]], **row} for name, row in content["paper"].items()}
+    return content
 
 
 @dataclass(frozen=True)
