@@ -27,7 +27,7 @@ from cprt.provenance import write_run
 from cprt.records import write_json, write_jsonl
 from cprt.scoring import severity
 from cprt.taxonomy import LEVELS, Taxonomy
-from data_prep.label_files import Stated, read_bench
+from data_prep.labels.files import Stated, read_bench
 from data_prep.vispr import SPLITS, VisprRow, read_vispr
 
 DEFAULT_MAP = Path(__file__).with_name("vispr_map.yaml")

@@ -22,9 +22,9 @@ from cprt import paper
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.files import read_yaml, write_text
+from cprt.guidance.regulations import Regulations
 from cprt.provenance import write_run
 from cprt.records import read_json, read_labels
-from cprt.regulations import Regulations
 from cprt.tables import write_csv
 from cprt.taxonomy import LEVELS, Taxonomy
 from eval.metrics import HEADS

@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from cprt.words import counted
+
+from cprt.guidance.regulations import Regulations, notes_of, regulations_of
 from cprt.pages.listing import Cell, Column, Listing, Part, cell
 from cprt.pages.render import render
 from cprt.pages.thumbnails import thumbnails
 from cprt.records import PREDICTION_STATUSES
-from cprt.regulations import Regulations, notes_of, regulations_of
 from cprt.scoring import format_score, level_of
 from cprt.taxonomy import Taxonomy
-from cprt.words import counted
 from eval.score.photos import printable
 from eval.score.rows import contradiction, most_severe_first
 from eval.score.table import has_one_root, name_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cprt.advice import compose, hide_in_order, without_each
-from cprt.regulations import regulations_of
+from cprt.guidance.advice import compose, hide_in_order, without_each
+from cprt.guidance.regulations import regulations_of
 from cprt.scoring import Severity
 from cprt.taxonomy import Taxonomy
 

@@ -30,6 +30,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
+from cprt.words import counted
 from tqdm import tqdm
 
 from cprt.config import option, parse, run
@@ -45,7 +46,6 @@ from cprt.prompts import PROMPTS, TARGETS, Prompt, build
 from cprt.provenance import write_run
 from cprt.records import PREDICTION_STATUSES, read_labels, read_predictions, write_jsonl
 from cprt.taxonomy import Taxonomy
-from cprt.words import counted
 from eval.judges import asked_otherwise, trained_prompt
 from eval.responses import read
 from eval.score.page import page

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from cprt.regulations import notes_of, regulations_of
+from cprt.words import counted
+
+from cprt.guidance.regulations import notes_of, regulations_of
 from cprt.scoring import format_score
 from cprt.taxonomy import Taxonomy
-from cprt.words import counted
 from eval.score.photos import Found, printable
 from eval.score.rows import contradiction, most_severe_first
 

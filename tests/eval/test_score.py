@@ -28,13 +28,13 @@ from loopback import Misbehaving
 from PIL import Image
 
 from cprt.errors import InputError
+from cprt.guidance.regulations import regulations_of
 from cprt.images import load_image
 from cprt.models.ask import Model
 from cprt.models.response_cache import ResponseCache
 from cprt.models.spec import ModelSpec, Request
 from cprt.prompts import build
 from cprt.records import Label, Prediction, write_jsonl
-from cprt.regulations import regulations_of
 from cprt.taxonomy import Taxonomy
 from eval.score.page import COLUMNS
 from eval.score.run import ScoreArguments, main, settle
@@ -670,7 +670,7 @@ def test_the_threshold_from_files_flags_the_photos(judge, folder, tmp_path, caps
         (["x", "--flag_above", "1.2"], "flag_above must be more than 0 and at most 1"),
         (["x", "--flag_above", "nan"], "flag_above must be more than 0"),
         (["x", "--population", "1", "2"], "population: needs four shares"),
-        (["x", "--population", "nan", "1", "1", "1"], "population: needs four shares"),
+        (["x", "--population", "nan", "1", "1", "1"], "is not a number"),
         (["x", "--flag_by", "both"], "invalid choice: 'both'"),
         (["x", "--flag_by", "composed", "--target", "score"], "flag_by composed needs target attributes"),
         (["x", "--until_level", "1"], "until_level must be 2, 3 or 4"),

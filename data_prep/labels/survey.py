@@ -22,7 +22,7 @@ from cprt.provenance import write_run
 from cprt.records import read_labels
 from cprt.tables import read_csv, write_csv
 from cprt.taxonomy import Taxonomy
-from data_prep.split import draw_holdout
+from data_prep.pairs.split import draw_holdout
 
 
 @dataclass

@@ -1,5 +1,5 @@
 """``cprt pairs``: labels -> instruction-response pairs for SFT: a hold-out in the collection's own proportions of
-levels, and a level-balanced training set from the rest (``data_prep/split.py`` says why in this order).
+levels, and a level-balanced training set from the rest (``data_prep/pairs/split.py`` says why in this order).
 
 No photo is on two sides: a duplicate of an excluded photo is left out, and so is one of a hold-out photo. Writes
 ``OUT/{train,holdout}.jsonl``, and as data card ``OUT/card.json`` and ``card.png`` (levels and attributes, as paper
@@ -22,11 +22,11 @@ from cprt.prompts import PROMPTS, TARGETS, Prompt, build
 from cprt.provenance import write_run
 from cprt.records import Label, Pair, read_labels, write_json, write_jsonl
 from cprt.taxonomy import LEVELS, Taxonomy
-from data_prep.card import data_card, draw_card
-from data_prep.duplicates import DEFAULT_THRESHOLD, Fingerprint, clusters, fingerprint
-from data_prep.exclusions import read_exclusions
-from data_prep.lengths import check_lengths
-from data_prep.split import draw_balanced, draw_holdout
+from data_prep.pairs.card import data_card, draw_card
+from data_prep.pairs.duplicates import DEFAULT_THRESHOLD, Fingerprint, clusters, fingerprint
+from data_prep.pairs.exclusions import read_exclusions
+from data_prep.pairs.lengths import check_lengths
+from data_prep.pairs.split import draw_balanced, draw_holdout
 
 
 @dataclass

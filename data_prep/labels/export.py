@@ -19,7 +19,7 @@ from cprt.files import write_text
 from cprt.provenance import write_run
 from cprt.records import Label, read_labels, write_json
 from cprt.taxonomy import LEVELS, Taxonomy
-from data_prep.card import data_card
+from data_prep.pairs.card import data_card
 
 
 @dataclass

@@ -53,7 +53,7 @@ from cprt.provenance import write_run
 from cprt.records import read_labels, write_json
 from cprt.scoring import severities
 from cprt.taxonomy import LEVELS, Taxonomy
-from data_prep.boundary_figures import draw_embeddings, draw_scores
+from data_prep.boundaries.plot import draw_embeddings, draw_scores
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -19,7 +19,7 @@ from cprt.provenance import write_run
 from cprt.records import Label, write_jsonl
 from cprt.scoring import severities
 from cprt.taxonomy import LEVELS, Taxonomy
-from data_prep.label_files import Stated, read_aliases, read_annotations, read_bench, read_table
+from data_prep.labels.files import Stated, read_aliases, read_annotations, read_bench, read_table
 
 SOURCES = ("bench", "csv", "annotations")
 SCORE_TOLERANCE = 6e-4  # a file's score has three decimals, rounded or truncated

@@ -17,8 +17,8 @@ from cprt.prompts import build
 from cprt.records import Label, read_labels, read_pairs, write_jsonl
 from cprt.scoring import format_score, severities, severity
 from cprt.taxonomy import LEVELS, Taxonomy
-from data_prep.pairs import main
-from data_prep.split import draw_balanced, draw_holdout, equal, proportional
+from data_prep.pairs.run import main
+from data_prep.pairs.split import draw_balanced, draw_holdout, equal, proportional
 
 TAXONOMY = Taxonomy.default()
 
