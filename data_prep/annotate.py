@@ -19,19 +19,18 @@ Annotators come from the YAML, each an OpenAI-compatible endpoint or a local che
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from PIL import Image
-
 from cprt.annotation import consensus, read_stage1, read_stage2, stage1, stage2
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.files import read_text
-from cprt.images import ImageIndex, check_images, fit
+from cprt.images import ImageIndex, check_images, fit, image_size
 from cprt.models.ask import Model
 from cprt.models.rate_limiter import Stopped
 from cprt.models.response_cache import ResponseCache, read_cache
@@ -273,8 +272,8 @@ def estimate(annotator: Annotator, kept: Kept, retry: Sequence[str]) -> str:
 def _tokens(request: Request, max_pixels: int | None) -> int:
     tokens = sum(len(part.get("text", "")) for message in request.messages for part in message["content"]) // 4
     for path in request.images:
-        with Image.open(path) as image:  # its header
-            width, height = fit(image.size, max_pixels or image.width * image.height)
+        size = image_size(path)
+        width, height = fit(size, max_pixels or math.prod(size))
         tokens += -(-width // 32) * -(-height // 32)
     return tokens
 

@@ -26,15 +26,18 @@ def read_exclusions(files: Sequence[str], root: Path) -> Exclusions:
     Raises InputError for a file that excludes nothing, or with an id that could point outside the image folder.
     """
     excluded = Exclusions({}, [])
-    index = ImageIndex(root) if files else None
+    if not files:
+        return excluded
+    index = ImageIndex(root)
+    flat = all((index.root / path).parent == index.start for path in index.paths)
     for file in files:
-        assert index is not None
         ids = _read_ids(file)
         images = set()
         for line, id in ids:
             try:
-                # A photo that lies in no folder of its own has none that speaks against the id's.
-                image = index.find(id) or index.find(f"{index.start.absolute().name}/{PurePosixPath(id).name}")
+                image = index.find(id)
+                if image is None and flat:  # no folder speaks against the id's
+                    image = index.find(PurePosixPath(id).name)
             except ValueError as error:
                 raise InputError.at(file, str(error), line, "id") from error
             images.update([image] if image else [])

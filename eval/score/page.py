@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from cprt.words import counted
-
 from cprt.guidance.regulations import Regulations, notes_of, regulations_of
 from cprt.pages.listing import Cell, Column, Listing, Part, cell
 from cprt.pages.render import render
 from cprt.pages.thumbnails import thumbnails
+from cprt.pages.words import counted
 from cprt.records import PREDICTION_STATUSES
 from cprt.scoring import format_score, level_of
 from cprt.taxonomy import Taxonomy

@@ -30,7 +30,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
-from cprt.words import counted
 from tqdm import tqdm
 
 from cprt.config import option, parse, run
@@ -42,6 +41,7 @@ from cprt.models.local import DTYPES
 from cprt.models.rate_limiter import Stopped
 from cprt.models.response_cache import ResponseCache
 from cprt.models.spec import ModelSpec, Request
+from cprt.pages.words import counted
 from cprt.prompts import PROMPTS, TARGETS, Prompt, build
 from cprt.provenance import write_run
 from cprt.records import PREDICTION_STATUSES, read_labels, read_predictions, write_jsonl

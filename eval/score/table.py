@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from cprt.words import counted
-
 from cprt.guidance.regulations import notes_of, regulations_of
+from cprt.pages.words import counted
 from cprt.scoring import format_score
 from cprt.taxonomy import Taxonomy
 from eval.score.photos import Found, printable

@@ -11,6 +11,7 @@ import math
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -37,6 +38,7 @@ from cprt.prompts import build
 from cprt.records import Label, Prediction, write_jsonl
 from cprt.taxonomy import Taxonomy
 from eval.score.page import COLUMNS
+from eval.score.photos import find_photos
 from eval.score.run import ScoreArguments, main, settle
 from eval.score.threshold import choose
 
@@ -198,6 +200,36 @@ def test_a_hostile_folder_loses_nothing_and_stops_nothing(judge, tmp_path, capsy
     said = capsys.readouterr()
     assert "new\\nline \\x1b[31m<b>.png" in said.out and "\x1b" not in said.out + said.err
     assert "passed over 1 file not named like a photo and 1 folder behind a link" in said.err
+
+
+def test_what_a_folder_holds_is_found_or_reported(tmp_path, monkeypatch):
+    """Names without a suffix are looked at; nothing that could hang is opened; no folder goes missing."""
+    folder = tmp_path / "photos"
+    photo(folder / "IMG_0001.png", 21).rename(folder / "IMG_0001")
+    long = "n" * 250 + ".png"  # 254 bytes
+    photo(folder / long, 21)
+    for name in ("a.heic", "b.jfif", "c.avif", "d.mpo"):
+        photo(folder / f"{name}.png", 21).rename(folder / name)
+    (folder / "README").write_text("no photo")
+    for name in ("pipe", "pipe.png"):
+        os.mkfifo(folder / name)
+    os.symlink("/dev/zero", folder / "device.jpg")
+    monkeypatch.chdir(folder)  # a socket's name has little room
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind("socket.jpg")
+    for _ in range(20):  # deeper than the system can name: even root cannot list it
+        os.mkdir("d" * 250)
+        os.chdir("d" * 250)
+    monkeypatch.chdir(tmp_path)
+    found = find_photos(["photos"])
+    shutil.rmtree(folder / ("d" * 250))
+    problems = {one.path: one.problem for one in found.photos}
+    assert [path for path, problem in problems.items() if problem is None] == sorted(
+        ["IMG_0001", "a.heic", "b.jfif", "c.avif", "d.mpo", long]
+    )
+    assert [problems.pop(name) for name in ("device.jpg", "pipe.png", "socket.jpg")] == ["is not a regular file"] * 3
+    assert list(problems.values()).count("cannot be listed (File name too long)") == 1 and len(problems) == 7
+    assert found.other_files == 2
 
 
 def test_without_one_score_the_status_is_2_and_the_rows_are_there(judge, folder, tmp_path):
