@@ -43,7 +43,7 @@ from cprt.models.response_cache import ResponseCache
 from cprt.models.spec import ModelSpec, Request
 from cprt.pages.words import counted
 from cprt.prompts import PROMPTS, TARGETS, Prompt, build
-from cprt.provenance import write_run
+from cprt.provenance import run_path, sign, write_run
 from cprt.records import PREDICTION_STATUSES, read_labels, read_predictions, write_jsonl
 from cprt.taxonomy import Taxonomy
 from eval.judges import asked_otherwise, trained_prompt
@@ -269,6 +269,7 @@ def save(
 ) -> None:
     """The output and the record of what made it."""
     assert args.out is not None
+    sign("cprt score", run_path(args.out))
     if args.out.endswith(".html"):
         facts = made_with(args, prompt, threshold)
         write_text(
@@ -282,6 +283,7 @@ def save(
     if args.base_url:
         config["base_url"] = "endpoint"
     write_run(
+        "cprt score",
         args.out,
         config,
         inputs,
