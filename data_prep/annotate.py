@@ -36,7 +36,7 @@ from cprt.models.rate_limiter import Stopped
 from cprt.models.response_cache import ResponseCache, read_cache
 from cprt.models.spec import ModelSpec, Request, Response
 from cprt.prompts import digest
-from cprt.provenance import write_run
+from cprt.provenance import sign, write_run
 from cprt.records import PREDICTION_STATUSES, read_jsonl, write_json, write_jsonl
 from cprt.taxonomy import Taxonomy
 
@@ -50,7 +50,7 @@ class AnnotateArguments:
         "the models to ask, a list of mappings: only in the YAML, see configs/data/annotate.yaml"
     )
     images: str = option("folder that holds images/, or images/ itself")
-    out: str = option("folder to write")
+    out: str = option("folder to write", writes=("answers", "annotations.jsonl", "consensus.jsonl", "report.json"))
     input: str | None = option("photos to annotate: ids in a text file, or JSONL rows with id; null: all", None)
     retry: list[str] = option(f"ask photos with these statuses again, from stage one: {', '.join(RETRY)}", factory=list)
     limit: int | None = option("only the first so many photos", None)
@@ -93,6 +93,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for model in models:
         if model.is_remote:
             print(f"note: {model.spec.name} is on another machine: the photos leave this one")
+    sign("cprt annotate", out / "run.json")
     rows: dict[str, list[dict[str, Any]]] = {}
     stopped: Stopped | None = None
     for model in models:
@@ -108,6 +109,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     config = {**vars(args), "annotators": [spec.record() for spec in specs]}
     prompts = {"stage1": digest(stage1(taxonomy)), "stage2": digest(stage2("", taxonomy))}
     write_run(
+        "cprt annotate",
         out,
         config,
         {"input": args.input} if args.input else {},

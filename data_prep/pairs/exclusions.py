@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from cprt.errors import InputError
-from cprt.files import read_text
 from cprt.images import ImageIndex
-from cprt.records import read_json, read_jsonl
+from data_prep.id_lists import read_ids
 
 
 @dataclass(frozen=True)
@@ -21,7 +20,7 @@ class Exclusions:
 
 
 def read_exclusions(files: Sequence[str], root: Path) -> Exclusions:
-    """The photos that ``files`` name: labels.jsonl, a CPRT-Bench JSON list, or text with one id or file name a line.
+    """The photos that ``files`` name (``read_ids``).
 
     Raises InputError for a file that excludes nothing, or with an id that could point outside the image folder.
     """
@@ -31,8 +30,7 @@ def read_exclusions(files: Sequence[str], root: Path) -> Exclusions:
     index = ImageIndex(root)
     flat = all((index.root / path).parent == index.start for path in index.paths)
     for file in files:
-        ids = _read_ids(file)
-        images = set()
+        ids, images, unknown = read_ids(file), set(), []
         for line, id in ids:
             try:
                 image = index.find(id)
@@ -40,30 +38,16 @@ def read_exclusions(files: Sequence[str], root: Path) -> Exclusions:
                     image = index.find(PurePosixPath(id).name)
             except ValueError as error:
                 raise InputError.at(file, str(error), line, "id") from error
-            images.update([image] if image else [])
+            if image is None:
+                unknown.append(id)
+            else:
+                images.add(image)
         if not images:
             raise InputError.at(file, f"excludes nothing: none of its {len(ids)} ids is a photo in {index.start}")
         excluded.images.update(dict.fromkeys(sorted(images), file))
-        excluded.notes.append(f"{file}: {len(images)} photos excluded, by {len(ids)} ids")
+        excluded.notes.append(f"{file}: {len(images)} photos excluded, by {len(ids)} ids{_missing(unknown)}")
     return excluded
 
 
-def _read_ids(file: str) -> list[tuple[int, str]]:
-    """(line or row, id) pairs."""
-    if file.endswith(".jsonl"):
-        rows: list[tuple[int, object]] = list(read_jsonl(file))
-    elif file.endswith(".json"):
-        content = read_json(file)
-        if not isinstance(content, list):
-            raise InputError.at(file, "must be a JSON list of rows with an id")
-        rows = list(enumerate(content, start=1))
-    else:
-        lines = enumerate(read_text(file).split("\n"), start=1)
-        return [(number, line.strip()) for number, line in lines if line.strip()]
-    found = []
-    for number, row in rows:
-        id = row.get("id") if isinstance(row, dict) else None
-        if not isinstance(id, str) or not id.strip():
-            raise InputError.at(file, "is missing", number, "id")
-        found.append((number, id))
-    return found
+def _missing(unknown: Sequence[str]) -> str:
+    return f", of which {len(unknown)} are no photo there, such as {unknown[0]!r}" if unknown else ""

@@ -41,7 +41,7 @@ from cprt.models.rate_limiter import Stopped
 from cprt.models.response_cache import ResponseCache
 from cprt.models.spec import ModelSpec, Request
 from cprt.prompts import PROMPTS, TARGETS, Prompt, build
-from cprt.provenance import write_run
+from cprt.provenance import run_path, sign, write_run
 from cprt.records import PREDICTION_STATUSES, read_labels, read_predictions, write_jsonl
 from cprt.taxonomy import Taxonomy
 from eval.judges import asked_otherwise, trained_prompt
@@ -272,6 +272,7 @@ def save(
 ) -> None:
     """The output and the record of what made it."""
     assert args.out is not None
+    sign("cprt score", run_path(args.out))
     if args.out.endswith(".html"):
         write_text(args.out, page(rows, [photo.file for photo in found.photos], taxonomy, args.thumbnails))
     else:
@@ -282,6 +283,7 @@ def save(
     if args.base_url:
         config["base_url"] = "endpoint"
     write_run(
+        "cprt score",
         args.out,
         config,
         inputs,

@@ -341,7 +341,7 @@ def test_rows_without_labels_are_named(tmp_path: Path):
     [
         (["--epochs", "0"], "epochs must be at least 1"),
         (["--epsilon", "0"], "epsilon must be a positive number"),
-        (["--learning_rate", "nan"], "learning_rate must be a positive number"),
+        (["--learning_rate", "nan"], "'nan' is not a number"),
         (["--percentile", "101"], "percentile must lie in 0 to 100"),
         (["--neighbours", "none"], "none"),
     ],

@@ -16,7 +16,7 @@ from cprt.scoring import severities
 from cprt.tables import read_csv, write_csv
 from cprt.taxonomy import Taxonomy
 from data_prep.labels import export, survey
-from data_prep.labels.run import run as labels
+from data_prep.labels import run as labels
 from data_prep.labels.survey import assign
 
 TAXONOMY = Taxonomy.default()
