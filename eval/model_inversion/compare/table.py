@@ -55,6 +55,8 @@ def print_report(result: Mapping[str, Any], wrong: int, pictures: Mapping[Any, A
                 + " are not in FPR, FNR and kappa; they stay in n and are no yes"
             )
     for row in rows:
+        for note in assumptions(row):
+            print(f"  {row['setup']}, {row['judge']}: {note}")
         for note in unmatched(row["join"]):
             print(f"  {row['setup']}, {row['judge']}: {note}")
     for judge, found in result["rankings"].items():
