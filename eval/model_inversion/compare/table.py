@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from eval.model_inversion.metrics.show import FIGURES, figure, heads, percent, unmatched
+from eval.model_inversion.metrics.show import FIGURES, assumptions, figure, heads, percent, unmatched
 
 COUNTS = ("n", "tp", "tn", "fp", "fn")
 
@@ -55,10 +55,12 @@ def print_report(result: Mapping[str, Any], wrong: int, pictures: Mapping[Any, A
                 + " are not in FPR, FNR and kappa; they stay in n and are no yes"
             )
     for row in rows:
-        for note in assumptions(row):
-            print(f"  {row['setup']}, {row['judge']}: {note}")
         for note in unmatched(row["join"]):
             print(f"  {row['setup']}, {row['judge']}: {note}")
+    for number, row in enumerate(row for row in rows if row["accuracy_judge_corrected"] is not None):
+        assumed, *ranges = assumptions(row)
+        for note in ranges if number else [assumed, *ranges]:
+            print(f"  {note}" if note == assumed else f"  {row['setup']}, {row['judge']}: {note}")
     for judge, found in result["rankings"].items():
         if found["setups"] > 1:
             print(
