@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from cprt.advice import compose
 from cprt.answers import Answer, parse
+from cprt.guidance.advice import compose
 from cprt.models.decoding import Summary, from_top_logprobs, summarise
 from cprt.models.outcome import Outcome, Reader
 from cprt.models.spec import Response

@@ -29,7 +29,7 @@ from cprt.models.outcome import Outcome, find_outcomes, with_status
 from cprt.models.response_cache import ResponseCache, Shard
 from cprt.models.spec import Response
 from cprt.prompts import PROMPTS, TARGETS
-from cprt.provenance import run_path, write_run
+from cprt.provenance import check_output, run_path, sign, write_run
 from cprt.records import Label, Prediction, read_json, read_labels, read_predictions, write_json, write_jsonl
 from cprt.taxonomy import Taxonomy
 from eval.judges import Judge, from_options, from_rows, judge_names, photo_of
@@ -39,6 +39,7 @@ from eval.report.write import write_report
 
 RETRY = ("refused", "unparsed")
 DECODINGS = ("greedy", "expected")
+WRITES = ("answers*.jsonl", "predictions.jsonl", "metrics.json", "report.html", "*.png")
 Result = tuple[list[Prediction], dict[str, Any]]  # of a judge: its predictions, and what metrics.json holds
 
 
@@ -46,7 +47,7 @@ Result = tuple[list[Prediction], dict[str, Any]]  # of a judge: its predictions,
 class EvalArguments:
     labels: str = option("labels.jsonl with the truth")
     images: str = option("folder that holds images/, or images/ itself")
-    out: str = option("folder to write")
+    out: str = option("folder to write", writes=WRITES)
     model: str | None = option("checkpoint (a folder or a Hugging Face Hub name), or an endpoint's name for it", None)
     adapter: list[str] = option("LoRA folders to put on the model, each judged on its own", factory=list)
     models: list[dict[str, Any]] = option(
@@ -120,6 +121,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     out, read, faults = Path(args.out), reader(taxonomy), list[InputError]()
     folders = {name: out / name if len(names) > 1 else out for name in names}
     results: dict[str, Result] = {}
+    for judge in judges:
+        check_output("cprt eval", folders[judge.name], WRITES)
+    sign("cprt eval", out / "run.json")
     with ResponseCache(out / "answers.jsonl", shard) as cache:
         for model, group in zip(models, by_model, strict=True):
             asked = {judge.name: [(model.spec.key(one), one) for one in map(judge.request, paths)] for judge in group}
@@ -194,6 +198,7 @@ def write(
     write_json(folder / "metrics.json", metrics)
     config = {**vars(args), "models": [], "base_url": args.base_url and "endpoint", "judge": judge.spec.record()}
     write_run(
+        "cprt eval",
         folder,
         config,
         {"labels": args.labels},

@@ -7,6 +7,7 @@ answer yet. What became of each says ``cprt.models.outcome``.
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,11 +15,10 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from PIL import Image
 from tqdm import tqdm
 
 from cprt.errors import InputError
-from cprt.images import load_image
+from cprt.images import image_size, load_image
 from cprt.models.endpoint import Endpoint
 from cprt.models.local import LocalModel
 from cprt.models.rate_limiter import Stopped
@@ -212,9 +212,8 @@ def _batches(requests: Mapping[str, Request], size: int) -> Iterator[list[tuple[
 def _pixels(path: Path) -> int:
     """How large a photo is, from its header; 0 where there is none to read."""
     try:
-        with Image.open(path) as image:
-            return image.width * image.height
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError, Image.DecompressionBombWarning):
+        return math.prod(image_size(path))
+    except InputError:
         return 0
 
 

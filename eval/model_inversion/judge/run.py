@@ -10,7 +10,7 @@ are judged along, so that each judge's own hit and false-alarm rates stand besid
 * ``JUDGE/SETUP/judge.csv``: ``filename,class,response,label``; label is yes, no, refused, unparsed, error or not_shown,
   response the raw text. ``controls.csv``: the same after ``kind`` (positive, negative), class being that of B.
 * ``JUDGE/SETUP/summary.json``: counts of every label, attack accuracy = yes / shown, hit rate = yes / positive pairs,
-  false-alarm rate = yes / negative pairs, with Wilson intervals. What was shown and got no answer counts in every
+  false-alarm rate = yes / negative pairs, with intervals over classes. What was shown and got no answer counts in every
   denominator; what could not be shown (too few references, a broken file) counts in none and stands as ``not_shown``.
   ``problems`` says why. ``probabilities.csv``: P(yes), where the judge's ``top_logprobs`` gave them.
 """
@@ -25,20 +25,20 @@ from typing import Any
 
 from cprt.config import option, parse, run
 from cprt.errors import InputError
-from cprt.metrics.severity import wilson_interval
 from cprt.models.ask import ask, by_weights, hash_photos, open_models, raise_first
 from cprt.models.outcome import Outcome, Status, find_outcomes, with_status
 from cprt.models.response_cache import ResponseCache, cache_key, read_cache
 from cprt.models.spec import ModelSpec, Request, read_specs
 from cprt.prompts import digest
-from cprt.provenance import write_run
+from cprt.provenance import sign, write_run
 from cprt.records import write_json, write_jsonl
 from cprt.tables import write_csv
 from eval.model_inversion.collection.setups import Setup, read_setups
 from eval.model_inversion.judge.panels import Panels, Shown
 from eval.model_inversion.judge.prompts import LAYOUTS
 from eval.model_inversion.judge.queries import KINDS, MOST_REFERENCES, Options, Query, plan
-from eval.model_inversion.judge.verdicts import LABELS, NOT_SHOWN, read_verdict, yes_probability
+from eval.model_inversion.judge.summary import summarise
+from eval.model_inversion.judge.verdicts import NOT_SHOWN, read_verdict, yes_probability
 
 RETRY = ("refused", "unparsed")
 RESERVED = ("panels", "answers.jsonl", "queries.jsonl", "setups.json", "run.json")  # no judge may be called so
@@ -48,7 +48,7 @@ RESERVED = ("panels", "answers.jsonl", "queries.jsonl", "setups.json", "run.json
 class MiArguments:
     models: list[dict[str, Any]] = option("the judges, a list of mappings: only in the YAML, see configs/mi/")
     setups: str = option("YAML that says where reconstructions lie and what their classes are")
-    out: str = option("folder to write")
+    out: str = option("folder to write", writes=("answers.jsonl", "queries.jsonl", "setups.json", "*/*/judge.csv"))
     only: list[str] = option("only these set-ups, by name, leading part of a name, or id", factory=list)
     n: int = option("references in Set B, 1 to 5", 4)
     layout: str = option("one labelled picture, or separate images", "panel", choices=list(LAYOUTS))
@@ -95,6 +95,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     models = open_models(specs, args.allow_remote)
     judged: list[tuple[str, Setup, dict[str, Any]]] = []
+    sign("cprt mi", out / "run.json")
     with ResponseCache(out / "answers.jsonl") as cache:
         panels = Panels(root, out / "panels", options)
         asked = [
@@ -118,7 +119,9 @@ def main(argv: Sequence[str] | None = None) -> None:
                 judged.append((model.spec.name, setup, queries.write(out, model.spec, found, args.controls)))
     config = {**vars(args), "models": [spec.record() for spec in specs]}
     prompts = {setup.id: digest(setup.subject.messages(args.layout, args.n, True)) for setup in setups}
-    write_run(out, config, {"setups": args.setups}, prompts=prompts, setups=[setup.record() for setup in setups])
+    write_run(
+        "cprt mi", out, config, {"setups": args.setups}, prompts=prompts, setups=[setup.record() for setup in setups]
+    )
     raise_first(model.stopped for model in models)
     for name, setup, summary in judged:
         _print(name, setup, summary)
@@ -227,50 +230,16 @@ class Asked:
             write_csv(folder / "probabilities.csv", header, sure)
         else:
             (folder / "probabilities.csv").unlink(missing_ok=True)  # of an earlier run
-        counts = {kind: Counter(row[3] for row in rows[kind]) for kind in KINDS}
+        labels = {kind: [(claims, label) for _, claims, _, label in rows[kind]] for kind in KINDS}
         summary = {
             "judge": spec.name,
             "setup": self.setup.id,
             "name": self.setup.name,
-            **summarise(counts, controls),
+            **summarise(labels, controls),
             "problems": problems,
         }
         write_json(folder / "summary.json", summary)
         return summary
-
-
-def summarise(counts: Mapping[str, Mapping[str, int]], controls: int) -> dict[str, Any]:
-    """Rates of one judge on one set-up from counts of labels by kind, each with its 95% Wilson interval.
-
-    Every rate is over all queries of its kind that were shown, whatever became of them; null where there are none.
-    ``answered_accuracy`` is over yes and no alone.
-    """
-
-    def tally(kind: str) -> dict[str, Any]:
-        counted = {label: counts[kind].get(label, 0) for label in LABELS}
-        return {"n": sum(counted.values()), "counts": counted, "not_shown": counts[kind].get(NOT_SHOWN, 0)}
-
-    def rates(of: Mapping[str, Any], **successes: str) -> dict[str, Any]:
-        parts = {name: of["counts"][label] for name, label in successes.items()}
-        return {
-            **{name: part / of["n"] if of["n"] else None for name, part in parts.items()},
-            "ci": {name: wilson_interval(part, of["n"]) for name, part in parts.items()},
-        }
-
-    all_, positive, negative = (tally(kind) for kind in KINDS)
-    answered = all_["counts"]["yes"] + all_["counts"]["no"]
-    summary = all_ | rates(all_, attack_accuracy="yes", refusal_rate="refused")
-    summary["answered"] = answered
-    summary["answered_accuracy"] = all_["counts"]["yes"] / answered if answered else None
-    summary["ci"]["answered_accuracy"] = wilson_interval(all_["counts"]["yes"], answered)
-    return {
-        **summary,
-        "controls": {
-            "asked_for": controls,
-            "positive": positive | rates(positive, hit_rate="yes", refusal_rate="refused"),
-            "negative": negative | rates(negative, false_alarm_rate="yes", refusal_rate="refused"),
-        },
-    }
 
 
 def _check_some(asked: Sequence[tuple[Setup, Asked]]) -> None:

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.images import ImageIndex
-from cprt.metrics.bootstrap import wilson_interval
-from cprt.provenance import write_run
+from cprt.metrics.bootstrap import ClusteredShare
+from cprt.provenance import sign, write_run
 from cprt.records import write_json
 from cprt.tables import write_csv
 from eval.model_inversion.standard.classifier import Classifier, Outputs
@@ -34,7 +34,7 @@ HEADER = ("filename", "class", "prediction", "top5", "confidence", "predicted_cl
 class StandardArguments:
     classifier: dict[str, Any] = option("a mapping, only in the YAML: see configs/mi/standard.yaml")
     images: str = option("folder of reconstructions, CLASS/FILE")
-    out: str = option("folder to write")
+    out: str = option("folder to write", writes=("prediction.csv", "standard.json"))
     private: str | None = option("folder of private images, CLASS/FILE, for distance, FID and PRDC", None)
     clean: str | None = option("folder of private test images, CLASS/FILE, for the classifier's own accuracy", None)
     features: dict[str, Any] | None = option(
@@ -111,30 +111,33 @@ def main(argv: Sequence[str] | None = None) -> None:
         "features": None if other is None else other.record(),
     }
     out = Path(args.out)
+    sign("cprt mi-standard", out / "run.json")
     _write_predictions(out / "prediction.csv", images, claimed, seen, index)
     write_json(out / "standard.json", report)
     files = {"weights": spec.weights} | ({} if other is None else {"features": other.weights})
-    write_run(out, args, files, images={"n": len(images.paths)})
+    write_run("cprt mi-standard", out, args, files, images={"n": len(images.paths)})
     print(f"{args.out}: {summary_line(report)}")
 
 
 def accuracies(seen: Outputs, claimed_N: NDArray[np.int64]) -> dict[str, Any]:
-    """Top-1 and top-5 accuracy, each with its 95% Wilson interval, and the mean probability of the claimed class.
+    """Top-1 and top-5 accuracy, each with its 95% interval over classes, and the mean probability of the claimed class.
 
     A class ties with another where their probabilities are equal; then the lower logit counts as the likelier.
     """
     rank = _ranks(seen, claimed_N)
     n, classes = seen.probabilities.shape
-    first, five = int((rank == 0).sum()), int((rank < 5).sum()) if classes > 5 else None
+    wholes = np.bincount(claimed_N)
+    tops = [np.bincount(claimed_N, rank < top) for top in ((1, 5) if classes > 5 else (1,))]
+    shares = dict(
+        zip(("top1_accuracy", "top5_accuracy"), (ClusteredShare.of(top, wholes) for top in tops), strict=False)
+    )
+    found: dict[str, Any] = {name: share.share for name, share in shares.items()}
     return {
         "n": n,
-        "top1_accuracy": first / n,
-        "top5_accuracy": None if five is None else five / n,
+        "top5_accuracy": None,
+        **found,
         "confidence": float(seen.probabilities[np.arange(n), claimed_N].mean()),
-        "ci": {
-            "top1_accuracy": wilson_interval(first, n),
-            "top5_accuracy": None if five is None else wilson_interval(five, n),
-        },
+        "ci": {"top5_accuracy": None} | {name: share.interval for name, share in shares.items()},
     }
 
 
