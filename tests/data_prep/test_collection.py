@@ -19,8 +19,8 @@ from test_download import tar_gz
 from cprt.records import read_labels, read_pairs
 from data_prep import download, image_cache, selection
 from data_prep.demo import data as demo_data
-from data_prep.labels.run import run as labels
-from data_prep.pairs.run import run as pairs
+from data_prep.labels import run as labels
+from data_prep.pairs import run as pairs
 
 MAX_PIXELS = 64 * 64
 
