@@ -32,7 +32,7 @@ from cprt.models.response_cache import ResponseCache
 from cprt.models.spec import ModelSpec, Request
 from cprt.prompts import Prompt, assuming_faces_anonymised, recall
 from cprt.provenance import sign, write_run
-from cprt.records import Prediction, read_json, read_labels, read_predictions, write_json, write_jsonl
+from cprt.records import Prediction, read_labels, read_object, read_predictions, write_json, write_jsonl
 from cprt.scoring import level_of
 from cprt.taxonomy import Taxonomy
 from eval.counterfactual.cases import FACES, Case, confident, make_case, read_fingerprints, select
@@ -186,7 +186,7 @@ def read_runs(
     short = [Path(path).name for path in paths]
     names = [name if short.count(name) == 1 else folder for name, folder in zip(short, folders, strict=True)]
     places = _read_endpoints(endpoints, names)
-    records = {name: read_json(Path(folder) / "run.json") for name, folder in zip(names, folders, strict=True)}
+    records = {name: read_object(Path(folder) / "run.json") for name, folder in zip(names, folders, strict=True)}
     if base_url is not None:
         _check_one_key(records)
         places = {name: {"base_url": base_url, "api_key_env": api_key_env} for name in names}
@@ -240,10 +240,12 @@ def _read_run(folder: str, name: str, record: Any, taxonomy: Taxonomy, place: Pl
                 raise InputError.at(file, "asked an endpoint: name it with --base_url", field="base_url")
             row |= place
         spec = ModelSpec.read(row, str(file))
-        adapter = record.get("adapter")
-    except (KeyError, TypeError, AttributeError) as error:
+        model, adapter = record["model"], record.get("adapter")
+    except InputError:
+        raise
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise InputError.at(file, f"is not the record of cprt eval ({error} is missing or odd)") from error
-    if record["model"] != spec.identity["model"]:
+    if model != spec.identity["model"]:
         raise InputError.at(file, f"the model {spec.model} has changed since", field="model")
     if adapter != spec.identity.get("adapter"):
         raise InputError.at(file, f"the adapter {spec.adapter} has changed since", field="adapter")

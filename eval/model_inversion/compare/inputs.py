@@ -27,7 +27,7 @@ from typing import Any
 
 from cprt.errors import InputError
 from cprt.files import read_yaml_lines
-from cprt.records import read_json
+from cprt.records import read_json, read_object
 from cprt.tables import read_csv
 from eval.model_inversion.metrics.evaluation import Inputs
 
@@ -199,8 +199,7 @@ def _config(out: Path) -> Mapping[str, Any]:
     """The options that a run was made with; empty where its record is missing."""
     if not (out / "run.json").is_file():
         return {}
-    record = read_json(out / "run.json")
-    config = record.get("config") if isinstance(record, dict) else None
+    config = read_object(out / "run.json").get("config")
     if not isinstance(config, dict):
         raise InputError.at(out / "run.json", "must be an object", field="config")
     return config
