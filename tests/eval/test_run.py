@@ -34,7 +34,7 @@ from eval import metrics as metrics_command
 from eval.judges import from_options
 from eval.run import main
 
-REPORT = ("report.html", "scores.png", "confusion.png", "calibration.png")  # one for all judges of a run
+REPORT = ("run.json", "report.html", "scores.png", "confusion.png", "calibration.png")  # one for all judges of a run
 
 
 def options(demo: Any, base: Path, out: Path, *more: str) -> list[str]:
