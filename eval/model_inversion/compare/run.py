@@ -240,11 +240,11 @@ def inert(cell: Any) -> Any:
 
 def track(args: CompareArguments, rows: Sequence[Mapping[str, Any]]) -> None:
     """The table as a run in W&B: figures and names alone, no path."""
-    from cprt.tracking import log_table, start_run
+    from cprt.tracking import finish, log_table, start_run
 
-    run = start_run("cprt", f"mi-compare {Path(args.out).name}", args.options, args.out)
+    run = start_run(None, f"mi-compare {Path(args.out).name}", args.options, args.out)
     log_table(run, "mi_compare", *table(rows))
-    run.finish()
+    print(finish(run))
 
 
 def print_report(result: Mapping[str, Any], wrong: int, pictures: Mapping[Any, Any] | None, out: Path) -> None:
