@@ -31,17 +31,25 @@ _KINDS = {
 }
 
 
-def open_file(path: str | Path) -> BinaryIO:
-    """A file opened for reading bytes. Raises InputError for whatever else it is: a pipe or device could hang."""
+def kind_of(path: str | Path) -> str:
+    """What a path is: a file, a folder, a pipe, a socket or a device. Raises InputError where there is nothing."""
     try:
-        kind = _KINDS.get(stat.S_IFMT(os.stat(path).st_mode))
-        if kind is None:
-            return open(path, "rb")
+        return _KINDS.get(stat.S_IFMT(os.stat(path).st_mode), "a file")
     except OSError as error:
         raise InputError.at(path, error.strerror or "cannot be read") from error
     except ValueError as error:  # a NUL in its name, or half a surrogate pair
         raise InputError.at(path, "is no file name") from error
-    raise InputError.at(path, f"is {kind}, not a file")
+
+
+def open_file(path: str | Path) -> BinaryIO:
+    """A file opened for reading bytes. Raises InputError for whatever else it is: a pipe or device could hang."""
+    kind = kind_of(path)
+    if kind != "a file":
+        raise InputError.at(path, f"is {kind}, not a file")
+    try:
+        return open(path, "rb")
+    except OSError as error:
+        raise InputError.at(path, error.strerror or "cannot be read") from error
 
 
 def read_text(path: str | Path) -> str:

@@ -53,7 +53,7 @@ class Archive:
 
 @dataclass
 class DownloadArguments:
-    out: str = option("folder to fill")
+    out: str = option("folder to fill", writes=())
     archives: dict[str, Any] = option(
         "in YAML only: file name -> url, into, max_unpacked, size or null, sha256 or null", factory=dict
     )
@@ -137,7 +137,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 record.keep_labels(fetch_hub_files(labels, names, out, record.labels))
             report["labels"] = {**record.labels, "fetched": names}
         places = {name: {**facts, "url": shown(facts["url"])} for name, facts in args.archives.items()}
-        write_run(out, {**vars(args), "archives": places}, report=report)
+        write_run("cprt download", out, {**vars(args), "archives": places}, report=report)
     _print(out, report)
 
 

@@ -32,7 +32,7 @@ _STALE = 1  # time of change, in ns, of a cached photo that is to be made anew
 @dataclass
 class ImagesArguments:
     images: str = option("folder that holds images/, images/ itself, or any folder of photos")
-    out: str = option("cache folder to write; then give it to --images of every later command")
+    out: str = option("cache folder to write; then give it to --images of every later command", writes=())
     max_pixels: int = option("width times height that a photo is reduced to; smaller ones stay")
     ids: str | None = option("only these photos: a text file of ids, or a split list as VISPR's val2017.txt", None)
     quality: int = option("JPEG quality, 1 to 95; colours are kept in full resolution", 95)
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     (args,) = parse(ImagesArguments, argv, prog="cprt images", description=__doc__)
     report = cache_images(args.images, args.out, args.max_pixels, args.ids, args.quality, args.workers)
     inputs = {"ids": args.ids} if args.ids else None
-    write_run(args.out, args, inputs, report=report)
+    write_run("cprt images", args.out, args, inputs, report=report)
     _print(report, args.out)
     if not report["cached"]:
         raise InputError.at(args.images, f"none of its photos could be used (see {args.out}/quarantine.jsonl)")

@@ -22,9 +22,9 @@ from cprt import paper
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.files import read_yaml, write_text
-from cprt.provenance import write_run
+from cprt.guidance.regulations import Regulations
+from cprt.provenance import sign, write_run
 from cprt.records import read_json, read_labels
-from cprt.regulations import Regulations
 from cprt.tables import write_csv
 from cprt.taxonomy import LEVELS, Taxonomy
 from eval.metrics import HEADS
@@ -53,7 +53,7 @@ _OTHER_PROTOCOL = ("inter_level_accuracy", "intra_level_accuracy")  # the paper'
 
 @dataclass
 class PaperArguments:
-    out: str = option("folder to write")
+    out: str = option("folder to write", writes=("table*.csv", "table*.tex", "table*.md"))
     labels: str | None = option("labels.jsonl of the test photos, for Table 1", None)
     agreement: str | None = option("agreement.json, for Table 2", None)
     runs: str | None = option("folder with a folder for each run of cprt eval, for Tables 3 and 6", None)
@@ -91,12 +91,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         if not found:
             print(f"note: {args.runs} holds no run that is a row of Table 6; docs/paper.md says how they are named")
     out = Path(args.out)
+    sign("cprt paper", out / "run.json")
     for table in sorted(tables, key=lambda table: table.name):
         write_csv(out / f"{table.name}.csv", table.columns, table.rows)
         write_text(out / f"{table.name}.tex", latex(table))
         write_text(out / f"{table.name}.md", markdown(table))
         print(f"{out / table.name}.csv, .tex, .md: {table.caption}")
-    write_run(out, args, inputs, taxonomy=taxonomy.digest)
+    write_run("cprt paper", out, args, inputs, taxonomy=taxonomy.digest)
 
 
 # --- Tables ------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from accelerate.utils import DistributedType
 
 from cprt.config import option
 from cprt.errors import InputError
+from cprt.provenance import check_output
 from train.checkpoints import UNFINISHED, newest
 from train.holdout import GREATER_IS_BETTER
 
@@ -143,6 +144,7 @@ def check_launch(accelerator: Any, args: Any) -> None:
 
 def _check_output(output: Path, resume: str | None, overwrite: bool) -> None:
     """Nothing that took hours is overwritten unasked, and resuming is explicit."""
+    check_output("train/sft.py", output, writes=())
     if resume is not None:
         if not (Path(resume) / "trainer_state.json").is_file():
             raise InputError(f"resume_from_checkpoint {resume}: is not a checkpoint folder (no trainer_state.json)")

@@ -20,7 +20,7 @@ from cprt.images import check_images, image_root
 from cprt.models.local import identity, load_model, load_processor, revision_of
 from cprt.provenance import run_record
 from cprt.records import read_pairs, write_json
-from cprt.tracking import finish
+from cprt.services.tracking import finish
 from train.adapter import lora_config, quantization, quantized_layers
 from train.checkpoints import check_resume, claim
 from train.checks import StopOnBadLoss, adapter_tensors, check_effect, check_saved, preview_labels, trainable_table
@@ -47,6 +47,7 @@ def main() -> None:
     if args.resume_from_checkpoint:
         check_resume(Path(args.resume_from_checkpoint), made_by)
     record = run_record(
+        "train/sft.py",
         {"data": vars(data), "model": vars(model_args), "trainer": args.to_dict()},
         {"pairs": train_file},
         seed=args.seed,

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cprt.errors import InputError
-from cprt.hub import limit_patience, reason
 from cprt.models.decoding import SCORE_LEAD_IN, ScoreTree, stated_lead_in
 from cprt.prompts import Messages, arrange
 from cprt.provenance import model_digest
+from cprt.services.hub import limit_patience, reason
 
 if TYPE_CHECKING:
     from PIL.Image import Image

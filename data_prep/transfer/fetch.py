@@ -227,7 +227,7 @@ class _Download:
                 start, offset = self._match(start, have, response)
                 self._receive(response, start, offset, bar)
         except httpx2.TransportError as error:
-            fault = root_cause(error)
+            fault = _root_cause(error)
             reason = f" ({fault.strerror or fault})" if isinstance(fault, OSError) else ""
             if isinstance(fault, ssl.SSLCertVerificationError):
                 raise self.fail(f"no connection ({fault.verify_message})") from error
@@ -320,8 +320,8 @@ def _length(headers: httpx2.Headers) -> int | None:
     return int(stated) if stated.isdecimal() and stated.isascii() else None
 
 
-def root_cause(error: BaseException) -> BaseException:
-    """What really went wrong: libraries wrap it."""
+def _root_cause(error: BaseException) -> BaseException:
+    """What really went wrong: the library wraps it."""
     while (inner := error.__cause__ or error.__context__) is not None:
         error = inner
     return error

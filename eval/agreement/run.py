@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from cprt import paper
 from cprt.config import option, parse, run
 from cprt.metrics.agreement import KINDS, MISSING, measure
-from cprt.provenance import write_run
+from cprt.provenance import run_path, sign, write_run
 from cprt.records import PREDICTION_STATUSES, write_json
 from cprt.taxonomy import LEVELS, Taxonomy
 from eval.agreement.rows import Row, assemble, read_annotations, read_answers
@@ -73,9 +73,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         "table2": table2(found),
         **found,
     }
+    sign("cprt agreement", run_path(args.out))
     write_json(args.out, result)
     inputs = {f"{name}_{i}": path for name in ("answers", "annotations") for i, path in enumerate(getattr(args, name))}
-    write_run(args.out, args, inputs, seed=args.seed, taxonomy=taxonomy.digest)
+    write_run("cprt agreement", args.out, args, inputs, seed=args.seed, taxonomy=taxonomy.digest)
     print_report(result, taxonomy, args.out)
 
 

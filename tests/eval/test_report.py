@@ -223,7 +223,9 @@ def test_figures_stand_beside_the_papers_and_other_ways_to_a_score_below(tmp_pat
     labels, held_out = make_labels(60), make_labels(50, seed=9)
     rows = [replace(row, expected_score=row.score) for row in judge(labels, 0.1, prompt="zero_shot")]
     metrics = measure(labels, rows, TAXONOMY, "x", resamples=50)
-    metrics["calibrated"] = calibrated(labels, rows, held_out, judge(held_out, 0.1, seed=5), TAXONOMY, "x", resamples=0)
+    metrics["calibrated"] = calibrated(
+        labels, rows, held_out, judge(held_out, 0.1, seed=5), TAXONOMY, "x", resamples=0, seed=0
+    )
     parsed = Parsed(write_report(tmp_path, labels, {"mine": rows}, {"mine": metrics}, TAXONOMY).read_text())
     by_name = {row[0]: row for row in parsed.rows if len(row) == 9 and row[0] not in ("Photo", "Run")}
     ours = by_name["minezero_shot"]

@@ -14,7 +14,8 @@ from typing import Any
 from urllib.parse import unquote
 
 from cprt.errors import InputError
-from cprt.records import parse_json, read_text
+from cprt.files import read_text
+from cprt.records import parse_json
 
 # Beside the formats that detect-secrets knows: those that it does not, and what only the name before it gives away.
 _NAME = r"(?i:password|passwd|secret|api_?key|access_?key|hub_token|access_token|auth_token|connection_?string)[\w.-]*"

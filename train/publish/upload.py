@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cprt.errors import InputError
-from cprt.hub import limit_patience, may_pass, reason
+from cprt.services.hub import limit_patience, may_pass, reason
 from train.publish.disclosure import secret_finder
 from train.publish.files import PUBLISHED
 

@@ -52,7 +52,7 @@ def limit_patience() -> None:
 
 def reason(error: BaseException) -> str:
     """What went wrong, in one line: the Hub's own words where it gave any, else the first line of ``error``."""
-    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, OfflineModeIsEnabled
+    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
 
     for cause in _chain(error):
         if isinstance(cause, GatedRepoError):
@@ -61,8 +61,9 @@ def reason(error: BaseException) -> str:
             return f"it is gated: ask for access at {page}, then log in with `hf auth login`"
         if isinstance(cause, OfflineModeIsEnabled):
             return _line(str(cause))
-        # A file that is not there is told better by the library that looked for it.
-        if isinstance(cause, HfHubHTTPError) and (cause.response.status_code != 404 or cause is error):
+        # A file that is not there is told better by the library that looked for it, but for the Hub's own.
+        told = isinstance(error, (HfHubHTTPError, LocalEntryNotFoundError))
+        if isinstance(cause, HfHubHTTPError) and (cause.response.status_code != 404 or told):
             said = cause.server_message or ""
             if cause is not error and isinstance(error, ValueError):  # it tells what its check of a card found
                 said = said or str(error)

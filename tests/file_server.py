@@ -27,6 +27,7 @@ class Served:
     no_length: bool = False
     breaks: list[int] = field(default_factory=list)  # the connection closes after so many bytes
     statuses: list[int] = field(default_factory=list)  # an error in place of the file
+    down: int | None = None  # this error to whatever is asked
     retry_after: str | None = None
     stall: float = 0.0  # seconds of silence after half of the bytes
     stalls: int = 0  # how often
@@ -85,6 +86,8 @@ class _Handler(BaseHTTPRequestHandler):
         served = self.server.files.get(self.path)
         if served is None:
             return self._error(404)
+        if served.down is not None:
+            return self._error(served.down)
         if served.statuses and not head:
             return self._error(served.statuses.pop(0), served.retry_after)
         if served.location is not None:

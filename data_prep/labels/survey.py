@@ -18,17 +18,17 @@ import numpy as np
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.files import write_text
-from cprt.provenance import write_run
+from cprt.provenance import sign, write_run
 from cprt.records import read_labels
 from cprt.tables import read_csv, write_csv
 from cprt.taxonomy import Taxonomy
-from data_prep.split import draw_holdout
+from data_prep.pairs.split import draw_holdout
 
 
 @dataclass
 class SurveyArguments:
     labels: str = option("labels.jsonl with the photos to draw from")
-    out: str = option("folder to write")
+    out: str = option("folder to write", writes=("sheets", "photos.csv", "questions.txt"))
     photos: int = option("photos to label", 65)
     people: int = option("people who label", 17)
     each: int = option("photos for each of them", 10)
@@ -66,6 +66,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     filled = next((path for path in sorted((out / "sheets").glob("*.csv")) if _is_filled(path)), None)
     if filled is not None:
         raise InputError.at(filled, "has answers in it; write the new sheets to another --out")
+    sign("cprt survey", out / "run.json")
     for number, person in enumerate(people):
         own = [name for name, group in zip(names, raters, strict=True) if number in group]
         blank = [""] * len(taxonomy.keys)
@@ -78,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     questions = [f"{attribute.key}: {attribute.question}" for attribute in taxonomy.attributes]
     write_text(out / "questions.txt", _INSTRUCTION + "\n".join(questions) + "\n")
-    write_run(out, args, {"labels": args.labels}, seed=args.seed, taxonomy=taxonomy.digest)
+    write_run("cprt survey", out, args, {"labels": args.labels}, seed=args.seed, taxonomy=taxonomy.digest)
     seen = sorted(map(len, raters))
     print(
         f"{out / 'sheets'}: {args.people} sheets of {args.each} photos and {len(taxonomy.keys)} questions, each photo "

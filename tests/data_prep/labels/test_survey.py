@@ -15,8 +15,9 @@ from cprt.records import Label, read_labels, write_jsonl
 from cprt.scoring import severities
 from cprt.tables import read_csv, write_csv
 from cprt.taxonomy import Taxonomy
-from data_prep import export, labels, survey
-from data_prep.survey import assign
+from data_prep.labels import export, survey
+from data_prep.labels import run as labels
+from data_prep.labels.survey import assign
 
 TAXONOMY = Taxonomy.default()
 

@@ -1,5 +1,5 @@
 """``cprt pairs``: labels -> instruction-response pairs for SFT: a hold-out in the collection's own proportions of
-levels, and a level-balanced training set from the rest (``data_prep/split.py`` says why in this order).
+levels, and a level-balanced training set from the rest (``data_prep/pairs/split.py`` says why in this order).
 
 No photo is on two sides: a duplicate of an excluded photo is left out, and so is one of a hold-out photo. Writes
 ``OUT/{train,holdout}.jsonl``, and as data card ``OUT/card.json`` and ``card.png`` (levels and attributes, as paper
@@ -19,21 +19,24 @@ from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.images import check_ratio, image_root, in_parallel, load_image, raise_first
 from cprt.prompts import PROMPTS, TARGETS, Prompt, build
-from cprt.provenance import write_run
+from cprt.provenance import sign, write_run
 from cprt.records import Label, Pair, read_labels, write_json, write_jsonl
 from cprt.taxonomy import LEVELS, Taxonomy
-from data_prep.card import data_card, draw_card
-from data_prep.duplicates import DEFAULT_THRESHOLD, Fingerprint, clusters, fingerprint
-from data_prep.exclusions import read_exclusions
-from data_prep.lengths import check_lengths
-from data_prep.split import draw_balanced, draw_holdout
+from data_prep.pairs.card import data_card, draw_card
+from data_prep.pairs.duplicates import DEFAULT_THRESHOLD, Fingerprint, clusters, fingerprint
+from data_prep.pairs.exclusions import read_exclusions
+from data_prep.pairs.lengths import check_lengths
+from data_prep.pairs.split import draw_balanced, draw_holdout
 
 
 @dataclass
 class PairsArguments:
     labels: str = option("labels.jsonl, made by cprt labels")
     images: str = option("folder that holds images/, or images/ itself")
-    out: str = option("folder for train.jsonl and holdout.jsonl")
+    out: str = option(
+        "folder for train.jsonl and holdout.jsonl",
+        writes=("train.jsonl", "holdout.jsonl", "card.json", "card.png"),
+    )
     prompt: str = option(f"what the model is asked: {', '.join(PROMPTS)}, or a YAML file", "taxonomy")
     target: str = option("what it is to answer", "score", choices=list(TARGETS))
     size: int = option("training pairs to draw, as equally from the levels as they allow", 2048)
@@ -100,13 +103,18 @@ def main(argv: Sequence[str] | None = None) -> None:
         "left_out_duplicates": dropped,
         "token_lengths": lengths,
     }
+    sign("cprt pairs", Path(args.out) / "run.json")
     for name, rows in pairs.items():
         write_jsonl(Path(args.out) / f"{name}.jsonl", rows)
     write_json(Path(args.out) / "card.json", card)
     draw_card(Path(args.out) / "card.png", card, taxonomy)
     facts = {"seed": args.seed, "taxonomy": taxonomy.digest, "prompt": prompt.identity()}
     write_run(
-        args.out, args, {"labels": args.labels, **{f"exclude_{i}": f for i, f in enumerate(args.exclude)}}, **facts
+        "cprt pairs",
+        args.out,
+        args,
+        {"labels": args.labels, **{f"exclude_{i}": f for i, f in enumerate(args.exclude)}},
+        **facts,
     )
     _report(args, parts, len(unused), dropped, lengths)
 

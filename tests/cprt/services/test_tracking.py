@@ -12,12 +12,12 @@ import pytest
 from wandb_file import find_run, read_run, read_table
 
 from cprt.errors import InputError
-from cprt.tracking import finish, start_run
+from cprt.services.tracking import start_run
 
 SCRIPT = """
 import socket, sys
 socket.gethostname = lambda: "host-of-somebody"
-from cprt.tracking import log_table, start_run
+from cprt.services.tracking import log_table, start_run
 run = start_run("privacy", "höhe 1", {"lr": 2e-5, "lora": {"r": 64}, "note": "x" * 70000}, sys.argv[1])
 for step in range(1, 201):
     run.log({"loss": 1 / step, "eval": {"mae": 0.25}}, step=step)
@@ -89,7 +89,7 @@ def test_a_server_that_is_not_there_gets_one_line(monkeypatch, tmp_path):
 
 KILLED = """
 import os, signal, sys, time
-from cprt.tracking import start_run
+from cprt.services.tracking import start_run
 run = start_run(None, "n", {}, sys.argv[1], resume="abcd1234")
 for step in range(int(sys.argv[2]), int(sys.argv[3])):
     run.log({"loss": 1 / (step + 1)}, step=step, commit=True)
@@ -117,11 +117,22 @@ def test_a_killed_run_keeps_its_steps_and_goes_on_as_one(tmp_path, root):
     assert not (tmp_path / "other").exists()
 
 
-def test_a_project_that_is_asked_for_wins_over_the_environments(monkeypatch, tmp_path):
-    monkeypatch.delenv("WANDB_API_KEY", raising=False)
-    monkeypatch.delenv("WANDB_MODE", raising=False)
-    for asked, environments, expected in (("a", "b", "a"), (None, "b", "b"), (None, "", "cprt")):
-        monkeypatch.setenv("WANDB_PROJECT", environments)
-        folder = tmp_path / f"{asked}{environments}"
-        assert finish(start_run(asked, "run", {}, folder)).startswith(f"W&B: offline: {folder}/wandb/offline-run-")
-        assert read_run(find_run(folder)).project == expected
+PROJECTS = """
+import os, sys
+from cprt.services.tracking import finish, start_run
+for asked, environments in (("a", "b"), (None, "b"), (None, "")):
+    os.environ["WANDB_PROJECT"] = environments
+    print(finish(start_run(asked, "run", {}, os.path.join(sys.argv[1], f"{asked}-{environments}"))))
+"""
+
+
+def test_a_project_that_is_asked_for_wins_over_the_environments(tmp_path, root):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
+    command = [sys.executable, "-c", PROJECTS, str(tmp_path)]
+    done = subprocess.run(
+        command, env={**environment, "PYTHONPATH": str(root)}, capture_output=True, text=True, check=True
+    )
+    places = [line.removeprefix("W&B: offline: ").partition(" (")[0] for line in done.stdout.splitlines()]
+    for folder, place, project in zip(("a-b", "None-b", "None-"), places, ("a", "b", "cprt"), strict=True):
+        path = find_run(tmp_path / folder)
+        assert str(path.parent) == place and read_run(path).project == project
