@@ -59,7 +59,7 @@ def start(demo, root, output: Path, *more: str) -> Path:
                 "--logging_steps",
                 "10",
                 "--holdout_size",
-                "12",
+                "8",
                 "--max_new_tokens",
                 "96",
                 "--load_best_model_at_end",
@@ -88,18 +88,18 @@ def rows_of(output: Path) -> list[dict]:
 def test_the_figures_are_those_of_the_saved_adapter(learnt, demo, demo_base):
     """The same photos asked of the reopened adapter, the answers read one by one, scipy's correlations."""
     record = json.loads((learnt / "run.json").read_text())["result"]["holdout"]
-    assert record in rows_of(learnt) and record["n"] == 12
+    assert record in rows_of(learnt) and record["n"] == 8
     everyone = {pair.id: pair for pair in read_pairs(demo.short_pairs / "holdout.jsonl")}
-    chosen = random.Random(0).sample(list(everyone.values()), 12)
+    chosen = random.Random(0).sample(list(everyone.values()), 8)
     model = LocalModel(str(demo_base), str(learnt), dtype="float32")
     said = [
         parse(model.generate([(pair.prompt, [load_image(demo.images / pair.images[0])])], 96)[0].text)
         for pair in chosen
     ]
     both = [(pair, answer.score) for pair, answer in zip(chosen, said, strict=True) if answer.score is not None]
-    assert len(both) >= 8, "the training no longer learns the format"
+    assert len(both) >= 5, "the training no longer learns the format"
     truth, scores = [pair.score for pair, _ in both], [score for _, score in both]
-    assert record["coverage"] == len(both) / 12
+    assert record["coverage"] == len(both) / 8
     assert record["distinct"] == len(set(scores)) > 1
     assert record["mae"] == pytest.approx(sum(abs(a - b) for a, b in zip(truth, scores, strict=True)) / len(both))
     assert record["bias"] == pytest.approx(sum(b - a for a, b in zip(truth, scores, strict=True)) / len(both))
