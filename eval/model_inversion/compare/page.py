@@ -20,7 +20,7 @@ from tqdm import tqdm
 from cprt.errors import InputError
 from cprt.images import load_image
 from cprt.pages.markup import digest, script_json, text
-from eval.model_inversion.metrics.run import figure, heads, percent
+from eval.model_inversion.metrics.show import figure, heads, percent
 
 _THUMBNAIL = 96  # pixels, the longer side
 

@@ -10,7 +10,7 @@ are judged along, so that each judge's own hit and false-alarm rates stand besid
 * ``JUDGE/SETUP/judge.csv``: ``filename,class,response,label``; label is yes, no, refused, unparsed, error or not_shown,
   response the raw text. ``controls.csv``: the same after ``kind`` (positive, negative), class being that of B.
 * ``JUDGE/SETUP/summary.json``: counts of every label, attack accuracy = yes / shown, hit rate = yes / positive pairs,
-  false-alarm rate = yes / negative pairs, with Wilson intervals. What was shown and got no answer counts in every
+  false-alarm rate = yes / negative pairs, with intervals over classes. What was shown and got no answer counts in every
   denominator; what could not be shown (too few references, a broken file) counts in none and stands as ``not_shown``.
   ``problems`` says why. ``probabilities.csv``: P(yes), where the judge's ``top_logprobs`` gave them.
 """
@@ -25,7 +25,6 @@ from typing import Any
 
 from cprt.config import option, parse, run
 from cprt.errors import InputError
-from cprt.metrics.severity import wilson_interval
 from cprt.models.ask import Model
 from cprt.models.rate_limiter import Stopped
 from cprt.models.response_cache import ResponseCache, cache_key, read_cache
@@ -38,7 +37,8 @@ from eval.model_inversion.collection.setups import Setup, read_setups
 from eval.model_inversion.judge.panels import Panels, Shown
 from eval.model_inversion.judge.prompts import LAYOUTS
 from eval.model_inversion.judge.queries import KINDS, MOST_REFERENCES, Options, Query, plan
-from eval.model_inversion.judge.verdicts import LABELS, NOT_SHOWN, read_verdict, yes_probability
+from eval.model_inversion.judge.summary import summarise
+from eval.model_inversion.judge.verdicts import NOT_SHOWN, read_verdict, yes_probability
 
 RETRY = ("refused", "unparsed")
 RESERVED = ("panels", "answers.jsonl", "queries.jsonl", "setups.json", "run.json")  # no judge may be called so
@@ -236,12 +236,12 @@ class Asked:
             write_csv(folder / "probabilities.csv", header, sure)
         else:
             (folder / "probabilities.csv").unlink(missing_ok=True)  # of an earlier run
-        counts = {kind: Counter(row[3] for row in rows[kind]) for kind in KINDS}
+        labels = {kind: [(claims, label) for _, claims, _, label in rows[kind]] for kind in KINDS}
         summary = {
             "judge": spec.name,
             "setup": self.setup.id,
             "name": self.setup.name,
-            **summarise(counts, controls),
+            **summarise(labels, controls),
             "problems": problems,
         }
         write_json(folder / "summary.json", summary)
@@ -264,40 +264,6 @@ class Asked:
         return (
             read_verdict(response.text) if response.complete else "unparsed"
         )  # "No" may be the beginning of "Not sure"
-
-
-def summarise(counts: Mapping[str, Mapping[str, int]], controls: int) -> dict[str, Any]:
-    """Rates of one judge on one set-up from counts of labels by kind, each with its 95% Wilson interval.
-
-    Every rate is over all queries of its kind that were shown, whatever became of them; null where there are none.
-    ``answered_accuracy`` is over yes and no alone.
-    """
-
-    def tally(kind: str) -> dict[str, Any]:
-        counted = {label: counts[kind].get(label, 0) for label in LABELS}
-        return {"n": sum(counted.values()), "counts": counted, "not_shown": counts[kind].get(NOT_SHOWN, 0)}
-
-    def rates(of: Mapping[str, Any], **successes: str) -> dict[str, Any]:
-        parts = {name: of["counts"][label] for name, label in successes.items()}
-        return {
-            **{name: part / of["n"] if of["n"] else None for name, part in parts.items()},
-            "ci": {name: wilson_interval(part, of["n"]) for name, part in parts.items()},
-        }
-
-    all_, positive, negative = (tally(kind) for kind in KINDS)
-    answered = all_["counts"]["yes"] + all_["counts"]["no"]
-    summary = all_ | rates(all_, attack_accuracy="yes", refusal_rate="refused")
-    summary["answered"] = answered
-    summary["answered_accuracy"] = all_["counts"]["yes"] / answered if answered else None
-    summary["ci"]["answered_accuracy"] = wilson_interval(all_["counts"]["yes"], answered)
-    return {
-        **summary,
-        "controls": {
-            "asked_for": controls,
-            "positive": positive | rates(positive, hit_rate="yes", refusal_rate="refused"),
-            "negative": negative | rates(negative, false_alarm_rate="yes", refusal_rate="refused"),
-        },
-    }
 
 
 def _check_some(asked: Sequence[tuple[Setup, Asked]]) -> None:
