@@ -40,7 +40,7 @@ _PROCESSOR = (
 @dataclass
 class MergeArguments:
     adapter: str = option("output folder of train/sft.py, or one of its checkpoints")
-    out: str = option("folder to make; one that is there is not touched")
+    out: str = option("folder to make; one that is there is not touched", writes=("*",))
     base_model: str | None = option("folder or ORG/NAME of the base; by default what the adapter was trained on", None)
     base_revision: str | None = option("commit of the base; by default the one that the run recorded", None)
 
@@ -58,6 +58,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         check = merge(base, revision, adapter, folder)
         record = run_record(
+            "cprt merge",
             args,
             {"adapter": adapter / "adapter_model.safetensors"},
             base_model=base,
