@@ -54,6 +54,7 @@ class MiArguments:
     layout: str = option("one labelled picture, or separate images", "panel", choices=list(LAYOUTS))
     controls: int = option("control pairs of each kind for a set-up, 0 for none", 200)
     pad: bool = option("repeat references of a class that has fewer than n; else its queries are not shown", False)
+    degraded: bool = option("show control pairs once more, A blurred as the reconstructions are", False)
     seed: int = option("draws references and control pairs", 0)
     order_seed: int | None = option("permutes the references and puts A left or right; null: A left, as drawn", None)
     limit: int | None = option("only the first so many reconstructions of a set-up", None)
@@ -90,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise InputError.at("models", f"{reserved[0]!r} is the name of another file in OUT", field="name")
     root, setups = read_setups(args.setups, args.only)
     out = Path(args.out)
-    options = Options(args.n, args.layout, args.seed, args.order_seed, args.pad)
+    options = Options(args.n, args.layout, args.seed, args.order_seed, args.pad, args.degraded)
     planned = {setup.id: _plan(setup, args, options) for setup in setups}
     if args.dry_run:
         _print_calls(specs, setups, planned, options, out)
@@ -188,6 +189,7 @@ class Asked:
                 "references": list(shown.references),
                 "n": self.options.n,
                 "pad": self.options.pad,
+                "blur": shown.blur,
                 "layout": self.options.layout,
                 "a_first": shown.a_first,
                 "seed": self.options.seed,
@@ -202,7 +204,8 @@ class Asked:
     def write(self, out: Path, spec: ModelSpec, cache: ResponseCache, controls: int) -> dict[str, Any]:
         """The files of one judge and this set-up; returns the summary."""
         folder = out / spec.name / self.setup.id
-        rows: dict[str, list[tuple[str, str, str, str]]] = {kind: [] for kind in KINDS}
+        kinds = [kind for kind in KINDS if self.options.degraded or not kind.endswith("_degraded")]
+        rows: dict[str, list[tuple[str, str, str, str]]] = {kind: [] for kind in kinds}
         sure: list[tuple[Any, ...]] = []
         problems = []
         for shown in self.shown:
@@ -229,14 +232,14 @@ class Asked:
         write_csv(
             folder / "controls.csv",
             ("kind", "filename", "class", "response", "label"),
-            [(kind, *row) for kind in KINDS[1:] for row in rows[kind]],
+            [(kind, *row) for kind in kinds[1:] for row in rows[kind]],
         )
         if sure:
             header = ("kind", "filename", "class", "p_yes", "yes_mass", "no_mass", "missing_mass")
             write_csv(folder / "probabilities.csv", header, sure)
         else:
             (folder / "probabilities.csv").unlink(missing_ok=True)  # of an earlier run
-        labels = {kind: [(claims, label) for _, claims, _, label in rows[kind]] for kind in KINDS}
+        labels = {kind: [(claims, label) for _, claims, _, label in rows[kind]] for kind in kinds}
         summary = {
             "judge": spec.name,
             "setup": self.setup.id,
@@ -285,7 +288,11 @@ def _print_calls(
     out: Path,
 ) -> None:
     """What a run would ask of every judge. Set-ups with the same private data share their control pairs."""
-    total = {(query.source, query.kind, query.claims, query.file) for queries in planned.values() for query in queries}
+    total = {
+        (id if query.is_degraded else query.source, query.kind, query.claims, query.file)
+        for id, queries in planned.items()
+        for query in queries
+    }
     kept = sum("error" not in answer for answer in read_cache(out / "answers.jsonl").values())
     for spec in specs:
         print(f"{spec.name}: at most {len(total):,} calls")
@@ -312,6 +319,12 @@ def _print(judge: str, setup: Setup, summary: Mapping[str, Any]) -> None:
         + f"); controls: hit rate {_rate(controls['positive'], 'hit_rate')} of {controls['positive']['n']}, "
         f"false alarms {_rate(controls['negative'], 'false_alarm_rate')} of {controls['negative']['n']}"
     )
+    if "positive_degraded" in controls:
+        print(
+            f"  the same pairs, blurred as reconstructions are: hit rate "
+            f"{_rate(controls['positive_degraded'], 'hit_rate')}, false alarms "
+            f"{_rate(controls['negative_degraded'], 'false_alarm_rate')}"
+        )
     if not summary["answered"]:
         print("  note: no reply says yes or no, so its rates say nothing about the reconstructions")
     problems = summary["problems"]

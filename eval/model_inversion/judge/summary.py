@@ -9,6 +9,13 @@ from typing import Any
 from cprt.metrics.bootstrap import ClusteredShare
 from eval.model_inversion.judge.verdicts import LABELS, NOT_SHOWN
 
+_CONTROLS = {
+    "positive": "hit_rate",
+    "negative": "false_alarm_rate",
+    "positive_degraded": "hit_rate",
+    "negative_degraded": "false_alarm_rate",
+}
+
 Labels = Sequence[tuple[str, str]]  # (class of B, label) of every query
 
 
@@ -18,7 +25,7 @@ def summarise(labels: Mapping[str, Labels], controls: int) -> dict[str, Any]:
     Every rate is over all queries of its kind that were shown, whatever became of them; null where there are none.
     ``answered_accuracy`` is over yes and no alone.
     """
-    summary, positive, negative = (_tally(labels[kind]) for kind in ("reconstruction", "positive", "negative"))
+    summary = _tally(labels["reconstruction"])
     summary |= _rates(labels["reconstruction"], LABELS, attack_accuracy="yes", refusal_rate="refused")
     answered = _rates(labels["reconstruction"], ("yes", "no"), answered_accuracy="yes")
     summary["ci"] |= answered.pop("ci")
@@ -28,8 +35,11 @@ def summarise(labels: Mapping[str, Labels], controls: int) -> dict[str, Any]:
         **answered,
         "controls": {
             "asked_for": controls,
-            "positive": positive | _rates(labels["positive"], LABELS, hit_rate="yes", refusal_rate="refused"),
-            "negative": negative | _rates(labels["negative"], LABELS, false_alarm_rate="yes", refusal_rate="refused"),
+            **{
+                kind: _tally(labels[kind]) | _rates(labels[kind], LABELS, **{rate: "yes"}, refusal_rate="refused")
+                for kind, rate in _CONTROLS.items()
+                if kind in labels
+            },
         },
     }
 

@@ -17,10 +17,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from collection import ID, SETUP, configure, describe, make
 from loopback import Misbehaving, first_try_fails, identity, transformers_serve
+from PIL import Image, ImageFilter
 from scipy.stats import binomtest
 
 from cprt.errors import InputError
@@ -29,6 +31,8 @@ from cprt.models.ask import answer_batch
 from cprt.models.local import LocalModel
 from cprt.models.response_cache import read_cache
 from cprt.models.spec import Request, Response
+from eval.model_inversion.judge.degrade import sharpness
+from eval.model_inversion.judge.panels import GAP, TILE
 from eval.model_inversion.judge.prompts import SUBJECTS
 from eval.model_inversion.judge.run import main
 from eval.model_inversion.judge.summary import summarise
@@ -399,6 +403,35 @@ def test_a_class_without_references_is_a_reported_row_and_none_at_all_is_status_
         line = err.splitlines()[-1]
         assert line.startswith(f"cprt mi: error: {SETUP}: none of its 12 reconstructions can be shown (the first: ")
         assert "class '0' has 3 usable references, 4 are needed" in line and "Traceback" not in err
+
+
+def test_degraded_controls_show_the_same_pairs_with_a_blurred(tmp_path: Path):
+    root = make(tmp_path)
+    for path in root.glob("AttackSamples/**/all-images/*/*.png"):  # reconstructions are smoother than references
+        with Image.open(path) as image:
+            image.filter(ImageFilter.GaussianBlur(3)).save(path)
+    with Misbehaving(lambda body: ("yes", "stop")) as server:
+        arguments = [*configure(tmp_path, describe(tmp_path, root), server.url, "one"), "--controls", "5"]
+        main([*arguments, "--degraded", "true"])
+        asked = len(server.bodies)
+        main([*arguments, "--degraded", "false"])  # the others are kept
+        assert asked == 12 + 20 and len(server.bodies) == asked
+        assert Counter(row["kind"] for row in rows(tmp_path / "out", "one", "controls.csv")).total() == 10
+        main([*arguments, "--degraded", "true"])
+        assert len(server.bodies) == asked
+    out = tmp_path / "out"
+    counts = Counter(row["kind"] for row in rows(out, "one", "controls.csv"))
+    assert counts == dict.fromkeys(("positive", "negative", "positive_degraded", "negative_degraded"), 5)
+    assert summary(out, "one")["controls"]["positive_degraded"]["hit_rate"] == 1.0
+    shown = {(row["kind"], row["class"], row["file"]): row for row in queries(out)}
+    for (kind, claims, file), row in shown.items():
+        if kind.endswith("_degraded"):
+            clean = shown[kind.removesuffix("_degraded"), claims, file]
+            assert row["references"] == clean["references"] and row["blur"] > 1 and clean["blur"] == 0
+            with Image.open(out / row["images"][0]) as soft, Image.open(out / clean["images"][0]) as hard:
+                a, b = (0, 0, TILE, TILE), (TILE + GAP, 0, hard.width, TILE)
+                assert sharpness(soft.crop(a)) < 0.7 * sharpness(hard.crop(a))
+                assert np.abs(np.asarray(soft.crop(b), int) - np.asarray(hard.crop(b), int)).max() < 40
 
 
 @pytest.mark.parametrize("pad", [False, True])
