@@ -19,7 +19,7 @@ from typing import Any
 from cprt import __version__
 from cprt.errors import InputError
 from cprt.files import kind_of
-from cprt.records import read_json, write_json
+from cprt.records import read_object, write_json
 
 _PACKAGES = (
     "accelerate bitsandbytes datasets numpy openai peft pillow tokenizers torch torchvision transformers trl"
@@ -96,8 +96,7 @@ def check_output(
 
 def made_by(record: str | Path) -> str:
     """The stage that a run record names, such as ``cprt eval``. Raises InputError for what is no run record."""
-    content = read_json(record)
-    command = content.get("command") if isinstance(content, dict) else None
+    command = read_object(record).get("command")
     if not isinstance(command, list) or not all(isinstance(word, str) for word in command) or not command:
         raise InputError.at(record, "is not a run record", field="command")
     return " ".join(command[: 2 if command[0] == "cprt" else 1])

@@ -25,7 +25,7 @@ from cprt.images import image_root
 from cprt.metrics.severity import paired_differences
 from cprt.numbers import is_number
 from cprt.provenance import file_digest, sign, write_run
-from cprt.records import Label, Prediction, read_json, read_labels, read_predictions, write_json
+from cprt.records import Label, Prediction, inside, read_labels, read_object, read_predictions, write_json
 from cprt.taxonomy import Taxonomy
 from eval.metrics import HEADS, measure, show
 
@@ -71,7 +71,7 @@ class EvaluatedRun:
     @property
     def asked(self) -> tuple[str, str]:
         """Name of the prompt and of the target."""
-        prompt = _inside(self.record, "prompt")
+        prompt = inside(self.record, "prompt")
         return str(prompt.get("name")), str(prompt.get("target"))
 
 
@@ -155,8 +155,8 @@ def read_runs(folders: Sequence[Path], file: str, labels: Sequence[Label], taxon
     """The runs in these folders. Raises InputError unless all were evaluated on exactly these labels."""
     digest, found = file_digest(file), []
     for folder, name in zip(folders, unique_names(folders), strict=True):
-        record, metrics = _object(folder / "run.json"), _object(folder / "metrics.json")
-        made = _inside(record, "inputs", "labels").get("sha256")
+        record, metrics = read_object(folder / "run.json"), read_object(folder / "metrics.json")
+        made = inside(record, "inputs", "labels").get("sha256")
         if made != digest:
             what = (
                 "does not say which labels it was made on" if made is None else f"was made on other labels than {file}"
@@ -207,20 +207,6 @@ def _same(first: Any, second: Any) -> bool:
 def _is_nested(value: Any, depth: int) -> bool:
     """Whether it is a mapping, of mappings to this depth."""
     return isinstance(value, dict) and (depth == 0 or all(_is_nested(inside, depth - 1) for inside in value.values()))
-
-
-def _object(path: Path) -> dict[str, Any]:
-    content = read_json(path)
-    if not isinstance(content, dict):
-        raise InputError.at(path, "is not a JSON object")
-    return content
-
-
-def _inside(content: Any, *keys: str) -> dict[str, Any]:
-    """The object under keys within keys; an empty one where there is none: the file may come from anywhere."""
-    for key in keys:
-        content = content.get(key) if isinstance(content, dict) else None
-    return content if isinstance(content, dict) else {}
 
 
 def unique_names(paths: Sequence[Path]) -> list[str]:
@@ -344,7 +330,7 @@ def curves(runs: Sequence[EvaluatedRun]) -> dict[str, list[dict[str, Any]]]:
 
 def checkpoint(one: EvaluatedRun) -> tuple[str, int | None]:
     """The training that a run's adapter is of, and after how many steps; None where no ``checkpoint-N`` says so."""
-    for path in (_inside(one.record, "config", "judge").get("adapter"), one.name):
+    for path in (inside(one.record, "config", "judge").get("adapter"), one.name):
         for match in re.finditer(r"(.*?)[/_.-]?\bcheckpoint-(\d{1,9})\b", str(path or "")):
             return PurePosixPath(match[1]).name or "training", int(match[2])
     return "", None

@@ -12,7 +12,7 @@ from cprt.numbers import number
 from cprt.pages.listing import Cell, Column, Listing, Part, cell
 from cprt.pages.render import figure, interval, render
 from eval.model_inversion.compare.pictures import FalsePositive, Gallery
-from eval.model_inversion.metrics.run import heads
+from eval.model_inversion.metrics.show import heads
 
 _SETUPS = ("set-up", "set-ups")
 
