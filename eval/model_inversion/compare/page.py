@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cprt.metrics.bootstrap import wilson_interval
 from cprt.numbers import number
 from cprt.pages.listing import Cell, Column, Listing, Part, cell
 from cprt.pages.render import figure, interval, render
@@ -27,6 +26,7 @@ def page(
         setups=len(result["setups"]),
         judges=len(result["judges"]),
         main=_main(result["rows"]),
+        assumes=sorted({row["correction_assumes"]["accuracy"] for row in result["rows"] if row["correction_assumes"]}),
         chart={theme: f"data:image/png;base64,{base64.b64encode(png).decode()}" for theme, png in charts.items()},
         rankings=[
             {
@@ -104,6 +104,9 @@ def _main(rows: Sequence[Mapping[str, Any]]) -> Listing:
             value = (_figure if name == "kappa" else _percent)(row[name], row["ci"][name])
             if name == "type_i_transfer" and natural and isinstance(value, dict):
                 value["lines"] += _share(row["natural_rate"], row["ci"]["natural_rate"], head="naturals")
+            if name == "accuracy_judge_corrected" and row["accuracy_judge_corrected_range"] and isinstance(value, dict):
+                low, high = row["accuracy_judge_corrected_range"]
+                value["lines"].append([("if off:", "quiet"), f"{100 * low:.2f} to {100 * high:.2f}"])
             figures.append(value)
         content.append(
             [
@@ -126,14 +129,12 @@ def _controls(row: Mapping[str, Any]) -> Cell:
 
 
 def _no_verdict(row: Mapping[str, Any]) -> Cell:
-    """Refusals with their share and its interval, and what else is no yes or no."""
+    """Refusals with their share, and what else is no yes or no."""
     labels, n = row["judge_labels"], row["n"]
     refused, others = labels["refused"], {name: labels[name] for name in ("unparsed", "error") if labels[name]}
     lines: list[list[Part]] = [[f"{refused:,} refused"]]
     if refused:
         lines += [[(f"{100 * refused / n:.2f}%", "quiet")]]
-        low, high = wilson_interval(refused, n) or (0.0, 1.0)
-        lines += [[(f"{100 * low:.2f} to {100 * high:.2f}", "quiet")]]
     lines += [[(f"{count:,} {name}", "quiet")] for name, count in others.items()]
     return cell(str(refused + sum(others.values())), *lines)
 
