@@ -204,6 +204,7 @@ def test_five_megabytes_never_reach_a_message():
         ("a: &x {b: 1, c: 2}\nd: {<<: *x, c: 3}", {"a": {"b": 1, "c": 2}, "d": {"b": 1, "c": 3}}),
         ("d: {<<: [{b: 1}, {b: 2, c: 3}]}", {"d": {"b": 1, "c": 3}}),
         ("'<<': 1", {"<<": 1}),
+        ('{"\\ud83d\\ude00": "\\ud83d\\ude00", "a": "\\ud83d"}', {"😀": "😀", "a": "\\ud83d"}),
         ("", None),
         ("# nothing", None),
     ],
