@@ -128,11 +128,11 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def track(args: CompareArguments, rows: Sequence[Mapping[str, Any]]) -> None:
     """The table as a run in W&B: figures and names alone, no path."""
-    from cprt.services.tracking import log_table, start_run
+    from cprt.services.tracking import finish, log_table, start_run
 
-    run = start_run("cprt", f"mi-compare {Path(args.out).name}", asdict(args.counting), args.out)
+    run = start_run(None, f"mi-compare {Path(args.out).name}", asdict(args.counting), args.out)
     log_table(run, "mi_compare", *table(rows))
-    run.finish()
+    print(finish(run))
 
 
 def compare(done: Sequence[tuple[Run, Evaluation]], counting: Counting) -> dict[str, Any]:
