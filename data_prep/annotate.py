@@ -26,7 +26,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cprt.annotation import consensus, read_stage1, read_stage2, stage1, stage2
+from cprt.annotation import consensus, stage1, stage2
+from cprt.answers.labels import read_stage1, read_stage2
+from cprt.answers.thinking import without_thinking
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.images import ImageIndex, check_images, fit, image_size
@@ -162,12 +164,13 @@ class Annotator:
         asked = {}
         for first_key, outcome in first.items():
             if outcome.status == "ok":
-                request = Request(stage2(outcome.text or "", self.taxonomy))
+                request = Request(stage2(outcome.value or "", self.taxonomy))
                 asked[first_key] = self.spec.key(request), request
         return asked
 
-    def read_first(self, text: str) -> tuple[Status, None]:
-        return read_stage1(text, self.taxonomy), None
+    def read_first(self, text: str) -> tuple[Status, str | None]:
+        status = read_stage1(text, self.taxonomy)
+        return status, without_thinking(text) if status == "ok" else None
 
     def read_second(self, text: str) -> tuple[Status, Labels | None]:
         return read_stage2(text, self.taxonomy)
@@ -194,12 +197,12 @@ class Annotator:
         first, labelled = self.find(cache)
         return [self._row(id, first[key], labelled.get(key)) for id, key in self.keys.items()]
 
-    def _row(self, id: str, first: Outcome[None], second: Outcome[Labels] | None) -> dict[str, Any]:
+    def _row(self, id: str, first: Outcome[Any], second: Outcome[Labels] | None) -> dict[str, Any]:
         stage, last = (1, first) if second is None else (2, second)
         error = None
         if last.status != "ok":
-            reasons = {"refused": "refused in words", "unparsed": "no JSON with every key"}
-            error = f"stage {stage}: {last.error or reasons[last.status]}"
+            unparsed = "no answer" if second is None else "no JSON with every key"
+            error = f"stage {stage}: {last.error or {'refused': 'refused in words', 'unparsed': unparsed}[last.status]}"
         return {
             "id": id,
             "annotator": self.spec.name,
