@@ -26,10 +26,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from cprt.annotation import consensus, read_stage1, read_stage2, stage1, stage2
+from cprt.annotation import consensus, stage1, stage2
+from cprt.answers.labels import read_stage1, read_stage2
+from cprt.answers.thinking import without_thinking
 from cprt.config import option, parse, run
 from cprt.errors import InputError
-from cprt.files import read_text
 from cprt.images import ImageIndex, check_images, fit, image_size
 from cprt.models.ask import Model
 from cprt.models.rate_limiter import Stopped
@@ -37,8 +38,9 @@ from cprt.models.response_cache import ResponseCache, read_cache
 from cprt.models.spec import ModelSpec, Request, Response
 from cprt.prompts import digest
 from cprt.provenance import sign, write_run
-from cprt.records import PREDICTION_STATUSES, read_jsonl, write_json, write_jsonl
+from cprt.records import PREDICTION_STATUSES, write_json, write_jsonl
 from cprt.taxonomy import Taxonomy
+from data_prep.id_lists import read_ids
 
 RETRY = ("refused", "unparsed")
 STAGE1_TOKENS, STAGE2_TOKENS = 25, 8  # an attribute; for the estimate
@@ -130,7 +132,9 @@ def find_photos(images: str, input: str | None, limit: int | None = None) -> lis
     Raises InputError for an id without a photo, for one that is there twice, and for what is no image.
     """
     index = ImageIndex(images)
-    wanted = [(path, f"{images}: {path}") for path in index.paths] if input is None else _read_ids(input)
+    wanted = [(path, f"{images}: {path}") for path in index.paths]
+    if input is not None:
+        wanted = [(id, f"{input}:{line}") for line, id in read_ids(input)]
     photos: dict[str, str] = {}
     for id, where in wanted:
         try:
@@ -147,18 +151,6 @@ def find_photos(images: str, input: str | None, limit: int | None = None) -> lis
     chosen = sorted(photos.items())[:limit]
     check_images(index.root, [path for _, path in chosen], decode=False)
     return [Photo(id, index.root / path) for id, path in chosen]
-
-
-def _read_ids(file: str) -> list[tuple[str, str]]:
-    """(id, place) from JSON Lines with an ``id``, or one id a line."""
-    if file.endswith((".jsonl", ".json")):
-        rows = [(line, row.get("id")) for line, row in read_jsonl(file)]
-    else:
-        rows = [(line, text.strip()) for line, text in enumerate(read_text(file).split("\n"), start=1) if text.strip()]
-    for line, id in rows:
-        if not isinstance(id, str) or not id:
-            raise InputError.at(file, "must be a non-empty text", line, "id")
-    return [(str(id), f"{file}:{line}") for line, id in rows]
 
 
 class Kept(Protocol):
@@ -230,7 +222,8 @@ class Annotator:
     def _second(self, first: Mapping[str, Any] | None) -> Request | None:
         """The request of stage two, None where stage one gave nothing to go by."""
         outcome = self._read(first, 1)
-        return Request(stage2(outcome["text"], self.taxonomy)) if outcome["status"] == "ok" else None
+        said = without_thinking(outcome["text"]) if outcome["status"] == "ok" else None
+        return None if said is None else Request(stage2(said, self.taxonomy))
 
     def _read(self, row: Mapping[str, Any] | None, stage: int) -> dict[str, Any]:
         """``status``, ``text``, ``labels`` and ``error`` of one call."""
@@ -247,7 +240,12 @@ class Annotator:
         else:
             status, labels = read_stage2(response.text, self.taxonomy)
         if status != "ok":
-            reason = error or {"refused": "refused in words", "unparsed": "no JSON with every key"}[status]
+            reason = (
+                error
+                or {"refused": "refused in words", "unparsed": "no answer" if stage == 1 else "no JSON with every key"}[
+                    status
+                ]
+            )
             error = f"stage {stage}: {reason}"
         return {"status": status, "text": response.text, "labels": labels, "error": error}
 

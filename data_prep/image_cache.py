@@ -20,10 +20,11 @@ from PIL import Image
 
 from cprt.config import option, parse, run
 from cprt.errors import InputError
-from cprt.files import claim, read_text
+from cprt.files import claim
 from cprt.images import ImageIndex, check_ratio, image_size, in_parallel, list_photos, load_image, reason
 from cprt.provenance import write_run
 from cprt.records import read_json, write_json, write_jsonl
+from data_prep.id_lists import read_ids
 
 _OF_ONE_PHOTO = (errno.ENAMETOOLONG, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOENT)
 _STALE = 1  # time of change, in ns, of a cached photo that is to be made anew
@@ -135,18 +136,14 @@ def _asked(index: ImageIndex, ids: str | Path) -> tuple[list[str], list[str]]:
     """Paths of the photos that a list names, and the names that fit none. Raises InputError with the line."""
     found: dict[str, int] = {}
     missing: dict[str, int] = {}
-    for number, line in enumerate(read_text(ids).split("\n"), start=1):
-        name = line.strip()
-        if not name:
-            continue
-        id = name.removeprefix("annotations/").removesuffix(".json")  # a line of a split list
+    for number, id in read_ids(ids):
         try:
             path = index.find(id)
         except ValueError as error:
             raise InputError.at(ids, str(error), line=number) from error
         seen, key = (missing, id) if path is None else (found, path)
         if key in seen:
-            raise InputError.at(ids, f"{name!r} is there already in line {seen[key]}", line=number)
+            raise InputError.at(ids, f"{id!r} is there already in line {seen[key]}", line=number)
         seen[key] = number
     return list(found), list(missing)
 

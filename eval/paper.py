@@ -25,7 +25,7 @@ from cprt.files import read_yaml, write_text
 from cprt.guidance.regulations import Regulations
 from cprt.metrics.results import Metrics
 from cprt.provenance import sign, write_run
-from cprt.records import read_json, read_labels
+from cprt.records import read_labels, read_object
 from cprt.tables import write_csv
 from cprt.taxonomy import LEVELS, Taxonomy
 from eval.metrics import HEADS
@@ -82,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         tables.append(table1([label.level for label in read_labels(args.labels, taxonomy)]))
     if args.agreement is not None:
         inputs["agreement"] = args.agreement
-        tables.append(table2(_object(args.agreement), args.agreement))
+        tables.append(table2(read_object(args.agreement), args.agreement))
     if args.runs is not None:
         found = read_metrics(Path(args.runs), {} if args.rows is None else _read_rows(args.rows))
         inputs |= {f"metrics_{number}": path for number, (path, _) in enumerate(found.values())}
@@ -209,13 +209,6 @@ def _read_rows(path: str) -> dict[str, str]:
     for key in content:
         if key not in known:
             raise InputError.at(path, f"is no row of Table 6 (such as {known[0]!r})", field=str(key))
-    return content
-
-
-def _object(path: str | Path) -> dict[str, Any]:
-    content = read_json(path)
-    if not isinstance(content, dict):
-        raise InputError.at(path, "is not a JSON object")
     return content
 
 

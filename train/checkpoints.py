@@ -16,10 +16,11 @@ from typing import Any
 
 from cprt.errors import InputError
 from cprt.provenance import file_digest
-from cprt.records import read_json, write_json
+from cprt.records import inside, read_object, write_json
 
 UNFINISHED = ".unfinished"  # folder in output_dir where a checkpoint is written
-_PICKLE = "training_args.bin"  # can hold a token, and resuming ignores it
+# Of the libraries: a pickle that can hold a token and that resuming ignores, and a card that says nothing.
+_LEFT_OUT = ("training_args.bin", "README.md")
 
 
 def claim(output: Path) -> int:
@@ -42,7 +43,8 @@ def seal(written: Path, record: Mapping[str, Any]) -> None:
 
     Raises OSError when the disk is full; the checkpoints that are there stay as they are.
     """
-    (written / _PICKLE).unlink(missing_ok=True)
+    for name in _LEFT_OUT:
+        (written / name).unlink(missing_ok=True)
     files = sorted(path for path in written.rglob("*") if path.is_file() and path.name != "run.json")
     digests = {path.relative_to(written).as_posix(): file_digest(path) for path in files}
     write_json(written / "run.json", {**record, "files": digests})
@@ -73,11 +75,12 @@ def check_resume(checkpoint: Path, recipe: Mapping[str, Any]) -> None:
     """
     if not (checkpoint / "run.json").is_file():
         raise InputError(f"resume_from_checkpoint {checkpoint}: is not a checkpoint of this script (no run.json)")
-    record = read_json(checkpoint / "run.json")
-    for name, digest in record.get("files", {}).items():
+    record = read_object(checkpoint / "run.json")
+    files, was = inside(record, "files"), inside(record, "recipe")
+    for name, digest in files.items():
         if not (checkpoint / name).is_file() or file_digest(checkpoint / name) != digest:
             raise InputError(f"resume_from_checkpoint {checkpoint}: {name} is missing or damaged; take an earlier one")
-    if not any("optim" in name for name in record.get("files", {})):
+    if not any("optim" in name for name in files):
         raise InputError(
             f"resume_from_checkpoint {checkpoint}: holds no optimiser (save_only_model), so the "
             "run cannot go on as it was"

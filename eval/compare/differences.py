@@ -12,10 +12,10 @@ from tqdm import tqdm
 
 from cprt.errors import InputError
 from cprt.metrics.severity import paired_differences
-from cprt.records import Label
+from cprt.records import Label, inside
 from cprt.taxonomy import Taxonomy
 from eval.compare.results import CurvePoint, Difference, Headline, PairDifferences
-from eval.compare.runs import EvaluatedRun, inside
+from eval.compare.runs import EvaluatedRun
 from eval.metrics import HEADS
 
 ALPHA = 0.05

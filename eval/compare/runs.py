@@ -14,7 +14,7 @@ from cprt.errors import InputError
 from cprt.metrics.results import Metrics
 from cprt.numbers import is_number
 from cprt.provenance import file_digest
-from cprt.records import Label, Prediction, read_json, read_predictions
+from cprt.records import Label, Prediction, inside, read_object, read_predictions
 from cprt.taxonomy import Taxonomy
 from eval.metrics import HEADS, measure
 
@@ -39,14 +39,14 @@ def find_runs(folders: Sequence[str]) -> list[Path]:
     """The folders with predictions among those given, or in them. Raises InputError where there are none."""
     found: list[Path] = []
     for folder in map(Path, folders):
-        inside = (
+        within = (
             [folder]
             if (folder / "predictions.jsonl").is_file()
             else sorted(path.parent for path in folder.glob("*/predictions.jsonl"))
         )
-        if not inside:
+        if not within:
             raise InputError.at(folder, "holds no predictions.jsonl" if folder.is_dir() else "no such folder")
-        found += inside
+        found += within
     doubled = [path for path, count in Counter(path.resolve() for path in found).items() if count > 1]
     if doubled:
         raise InputError.at(next(path for path in found if path.resolve() == doubled[0]), "is there twice")
@@ -57,7 +57,7 @@ def read_runs(folders: Sequence[Path], file: str, labels: Sequence[Label], taxon
     """The runs in these folders. Raises InputError unless all were evaluated on exactly these labels."""
     digest, found = file_digest(file), []
     for folder, name in zip(folders, unique_names(folders), strict=True):
-        record, metrics = _object(folder / "run.json"), Metrics.read(folder / "metrics.json")
+        record, metrics = read_object(folder / "run.json"), Metrics.read(folder / "metrics.json")
         made = inside(record, "inputs", "labels").get("sha256")
         if made != digest:
             what = (
@@ -95,20 +95,6 @@ def _same(first: Any, second: Any) -> bool:
     if isinstance(first, list) and isinstance(second, list):
         return len(first) == len(second) and all(map(_same, first, second))
     return first == second
-
-
-def _object(path: Path) -> dict[str, Any]:
-    content = read_json(path)
-    if not isinstance(content, dict):
-        raise InputError.at(path, "is not a JSON object")
-    return content
-
-
-def inside(content: Any, *keys: str) -> dict[str, Any]:
-    """The object under keys within keys; an empty one where there is none: the file may come from anywhere."""
-    for key in keys:
-        content = content.get(key) if isinstance(content, dict) else None
-    return content if isinstance(content, dict) else {}
 
 
 def unique_names(paths: Sequence[Path]) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from cprt.services.tracking import log_table, start_run
+from cprt.services.tracking import finish, log_table, start_run
 from cprt.taxonomy import LEVELS
 from eval.compare.results import Comparison
 from eval.metrics import HEADS
@@ -16,7 +16,7 @@ from eval.metrics import HEADS
 STEP = "training_step"
 
 
-def log(comparison: Comparison, project: str, directory: str | Path) -> str:
+def log(comparison: Comparison, project: str | None, directory: str | Path) -> str:
     """Log what ``compare.json`` holds; returns a line that says where it is."""
     config = {"photos": comparison.n, "runs": list(comparison.runs), **vars(comparison.correction)}
     tracked = start_run(project, "compare", config, directory)
@@ -62,11 +62,7 @@ def log(comparison: Comparison, project: str, directory: str | Path) -> str:
         for name in HEADS:
             if getattr(figures, name) is not None:
                 tracked.summary[f"{run}/{name}"] = getattr(figures, name)
-    place = (
-        f"offline: {Path(tracked.dir).parent} (wandb sync sends it)" if tracked.offline else tracked.url or "disabled"
-    )
-    tracked.finish()
-    return f"W&B: {place}"
+    return finish(tracked)
 
 
 def _ends(bounds: Any) -> list[Any]:

@@ -31,7 +31,7 @@ from cprt.models.response_cache import ResponseCache
 from cprt.models.spec import ModelSpec, Request
 from cprt.prompts import Prompt, assuming_faces_anonymised, recall
 from cprt.provenance import sign, write_run
-from cprt.records import Prediction, read_json, read_labels, read_predictions, write_json, write_jsonl
+from cprt.records import Prediction, read_labels, read_object, read_predictions, write_json, write_jsonl
 from cprt.scoring import level_of
 from cprt.taxonomy import Taxonomy
 from eval.counterfactual.cases import FACES, Case, confident, make_case, read_fingerprints, select
@@ -160,15 +160,17 @@ def read_runs(folders: Sequence[str], taxonomy: Taxonomy, base_url: str | None) 
 
 def _read_run(folder: str, name: str, taxonomy: Taxonomy, base_url: str | None) -> EvalRun:
     file = Path(folder) / "run.json"
-    record = read_json(file)
+    record = read_object(file)
     try:
         asked, config = record["prompt"], record["config"]
         plain = recall(asked, taxonomy, str(file))
         spec = _spec(config, record, str(file), base_url)
-        adapter = record.get("adapter")
-    except (KeyError, TypeError, AttributeError) as error:
+        model, adapter = record["model"], record.get("adapter")
+    except InputError:
+        raise
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise InputError.at(file, f"is not the record of cprt eval ({error} is missing or odd)") from error
-    if record["model"] != spec.identity["model"]:
+    if model != spec.identity["model"]:
         raise InputError.at(file, f"the model {spec.model} has changed since", field="model")
     if adapter != spec.identity.get("adapter"):
         raise InputError.at(file, f"the adapter {spec.adapter} has changed since", field="adapter")

@@ -10,7 +10,7 @@ are judged along, so that each judge's own hit and false-alarm rates stand besid
 * ``JUDGE/SETUP/judge.csv``: ``filename,class,response,label``; label is yes, no, refused, unparsed, error or not_shown,
   response the raw text. ``controls.csv``: the same after ``kind`` (positive, negative), class being that of B.
 * ``JUDGE/SETUP/summary.json``: counts of every label, attack accuracy = yes / shown, hit rate = yes / positive pairs,
-  false-alarm rate = yes / negative pairs, with Wilson intervals. What was shown and got no answer counts in every
+  false-alarm rate = yes / negative pairs, with intervals over classes. What was shown and got no answer counts in every
   denominator; what could not be shown (too few references, a broken file) counts in none and stands as ``not_shown``.
   ``problems`` says why. ``probabilities.csv``: P(yes), where the judge's ``top_logprobs`` gave them.
 """
@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cprt.answers.yes_no import NOT_SHOWN, read_verdict, yes_probability
 from cprt.config import option, parse, run
 from cprt.errors import InputError
-from cprt.metrics.severity import wilson_interval
 from cprt.models.ask import Model
 from cprt.models.rate_limiter import Stopped
 from cprt.models.response_cache import ResponseCache, cache_key, read_cache
@@ -38,7 +38,7 @@ from eval.model_inversion.collection.setups import Setup, read_setups
 from eval.model_inversion.judge.panels import Panels, Shown
 from eval.model_inversion.judge.prompts import LAYOUTS
 from eval.model_inversion.judge.queries import KINDS, MOST_REFERENCES, Options, Query, plan
-from eval.model_inversion.judge.verdicts import LABELS, NOT_SHOWN, read_verdict, yes_probability
+from eval.model_inversion.judge.summary import summarise
 
 RETRY = ("refused", "unparsed")
 RESERVED = ("panels", "answers.jsonl", "queries.jsonl", "setups.json", "run.json")  # no judge may be called so
@@ -54,6 +54,7 @@ class MiArguments:
     layout: str = option("one labelled picture, or separate images", "panel", choices=list(LAYOUTS))
     controls: int = option("control pairs of each kind for a set-up, 0 for none", 200)
     pad: bool = option("repeat references of a class that has fewer than n; else its queries are not shown", False)
+    degraded: bool = option("show control pairs once more, A blurred as the reconstructions are", False)
     seed: int = option("draws references and control pairs", 0)
     order_seed: int | None = option("permutes the references and puts A left or right; null: A left, as drawn", None)
     limit: int | None = option("only the first so many reconstructions of a set-up", None)
@@ -90,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise InputError.at("models", f"{reserved[0]!r} is the name of another file in OUT", field="name")
     root, setups = read_setups(args.setups, args.only)
     out = Path(args.out)
-    options = Options(args.n, args.layout, args.seed, args.order_seed, args.pad)
+    options = Options(args.n, args.layout, args.seed, args.order_seed, args.pad, args.degraded)
     planned = {setup.id: _plan(setup, args, options) for setup in setups}
     if args.dry_run:
         _print_calls(specs, setups, planned, options, out)
@@ -188,6 +189,7 @@ class Asked:
                 "references": list(shown.references),
                 "n": self.options.n,
                 "pad": self.options.pad,
+                "blur": shown.blur,
                 "layout": self.options.layout,
                 "a_first": shown.a_first,
                 "seed": self.options.seed,
@@ -202,7 +204,8 @@ class Asked:
     def write(self, out: Path, spec: ModelSpec, cache: ResponseCache, controls: int) -> dict[str, Any]:
         """The files of one judge and this set-up; returns the summary."""
         folder = out / spec.name / self.setup.id
-        rows: dict[str, list[tuple[str, str, str, str]]] = {kind: [] for kind in KINDS}
+        kinds = [kind for kind in KINDS if self.options.degraded or not kind.endswith("_degraded")]
+        rows: dict[str, list[tuple[str, str, str, str]]] = {kind: [] for kind in kinds}
         sure: list[tuple[Any, ...]] = []
         problems = []
         for shown in self.shown:
@@ -229,19 +232,19 @@ class Asked:
         write_csv(
             folder / "controls.csv",
             ("kind", "filename", "class", "response", "label"),
-            [(kind, *row) for kind in KINDS[1:] for row in rows[kind]],
+            [(kind, *row) for kind in kinds[1:] for row in rows[kind]],
         )
         if sure:
             header = ("kind", "filename", "class", "p_yes", "yes_mass", "no_mass", "missing_mass")
             write_csv(folder / "probabilities.csv", header, sure)
         else:
             (folder / "probabilities.csv").unlink(missing_ok=True)  # of an earlier run
-        counts = {kind: Counter(row[3] for row in rows[kind]) for kind in KINDS}
+        labels = {kind: [(claims, label) for _, claims, _, label in rows[kind]] for kind in kinds}
         summary = {
             "judge": spec.name,
             "setup": self.setup.id,
             "name": self.setup.name,
-            **summarise(counts, controls),
+            **summarise(labels, controls),
             "problems": problems,
         }
         write_json(folder / "summary.json", summary)
@@ -266,40 +269,6 @@ class Asked:
         )  # "No" may be the beginning of "Not sure"
 
 
-def summarise(counts: Mapping[str, Mapping[str, int]], controls: int) -> dict[str, Any]:
-    """Rates of one judge on one set-up from counts of labels by kind, each with its 95% Wilson interval.
-
-    Every rate is over all queries of its kind that were shown, whatever became of them; null where there are none.
-    ``answered_accuracy`` is over yes and no alone.
-    """
-
-    def tally(kind: str) -> dict[str, Any]:
-        counted = {label: counts[kind].get(label, 0) for label in LABELS}
-        return {"n": sum(counted.values()), "counts": counted, "not_shown": counts[kind].get(NOT_SHOWN, 0)}
-
-    def rates(of: Mapping[str, Any], **successes: str) -> dict[str, Any]:
-        parts = {name: of["counts"][label] for name, label in successes.items()}
-        return {
-            **{name: part / of["n"] if of["n"] else None for name, part in parts.items()},
-            "ci": {name: wilson_interval(part, of["n"]) for name, part in parts.items()},
-        }
-
-    all_, positive, negative = (tally(kind) for kind in KINDS)
-    answered = all_["counts"]["yes"] + all_["counts"]["no"]
-    summary = all_ | rates(all_, attack_accuracy="yes", refusal_rate="refused")
-    summary["answered"] = answered
-    summary["answered_accuracy"] = all_["counts"]["yes"] / answered if answered else None
-    summary["ci"]["answered_accuracy"] = wilson_interval(all_["counts"]["yes"], answered)
-    return {
-        **summary,
-        "controls": {
-            "asked_for": controls,
-            "positive": positive | rates(positive, hit_rate="yes", refusal_rate="refused"),
-            "negative": negative | rates(negative, false_alarm_rate="yes", refusal_rate="refused"),
-        },
-    }
-
-
 def _check_some(asked: Sequence[tuple[Setup, Asked]]) -> None:
     """Where nothing of a set-up can be shown something is wrong: better told before anything is asked."""
     for setup, queries in asked:
@@ -319,7 +288,11 @@ def _print_calls(
     out: Path,
 ) -> None:
     """What a run would ask of every judge. Set-ups with the same private data share their control pairs."""
-    total = {(query.source, query.kind, query.claims, query.file) for queries in planned.values() for query in queries}
+    total = {
+        (id if query.is_degraded else query.source, query.kind, query.claims, query.file)
+        for id, queries in planned.items()
+        for query in queries
+    }
     kept = sum("error" not in answer for answer in read_cache(out / "answers.jsonl").values())
     for spec in specs:
         print(f"{spec.name}: at most {len(total):,} calls")
@@ -346,6 +319,12 @@ def _print(judge: str, setup: Setup, summary: Mapping[str, Any]) -> None:
         + f"); controls: hit rate {_rate(controls['positive'], 'hit_rate')} of {controls['positive']['n']}, "
         f"false alarms {_rate(controls['negative'], 'false_alarm_rate')} of {controls['negative']['n']}"
     )
+    if "positive_degraded" in controls:
+        print(
+            f"  the same pairs, blurred as reconstructions are: hit rate "
+            f"{_rate(controls['positive_degraded'], 'hit_rate')}, false alarms "
+            f"{_rate(controls['negative_degraded'], 'false_alarm_rate')}"
+        )
     if not summary["answered"]:
         print("  note: no reply says yes or no, so its rates say nothing about the reconstructions")
     problems = summary["problems"]

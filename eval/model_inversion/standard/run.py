@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.images import ImageIndex
-from cprt.metrics.bootstrap import wilson_interval
+from cprt.metrics.bootstrap import ClusteredShare
 from cprt.provenance import sign, write_run
 from cprt.records import write_json
 from cprt.tables import write_csv
@@ -120,22 +120,24 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def accuracies(seen: Outputs, claimed_N: NDArray[np.int64]) -> dict[str, Any]:
-    """Top-1 and top-5 accuracy, each with its 95% Wilson interval, and the mean probability of the claimed class.
+    """Top-1 and top-5 accuracy, each with its 95% interval over classes, and the mean probability of the claimed class.
 
     A class ties with another where their probabilities are equal; then the lower logit counts as the likelier.
     """
     rank = _ranks(seen, claimed_N)
     n, classes = seen.probabilities.shape
-    first, five = int((rank == 0).sum()), int((rank < 5).sum()) if classes > 5 else None
+    wholes = np.bincount(claimed_N)
+    tops = [np.bincount(claimed_N, rank < top) for top in ((1, 5) if classes > 5 else (1,))]
+    shares = dict(
+        zip(("top1_accuracy", "top5_accuracy"), (ClusteredShare.of(top, wholes) for top in tops), strict=False)
+    )
+    found: dict[str, Any] = {name: share.share for name, share in shares.items()}
     return {
         "n": n,
-        "top1_accuracy": first / n,
-        "top5_accuracy": None if five is None else five / n,
+        "top5_accuracy": None,
+        **found,
         "confidence": float(seen.probabilities[np.arange(n), claimed_N].mean()),
-        "ci": {
-            "top1_accuracy": wilson_interval(first, n),
-            "top5_accuracy": None if five is None else wilson_interval(five, n),
-        },
+        "ci": {"top5_accuracy": None} | {name: share.interval for name, share in shares.items()},
     }
 
 
