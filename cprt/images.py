@@ -219,10 +219,12 @@ def read_bare_jpeg(path: str | Path, max_pixels: int | None = None) -> bytes | N
     if not os.path.isfile(path):
         return None
     try:
-        content = Path(path).read_bytes()
+        with open(path, "rb") as file:
+            content = file.read(len(_PLAIN_JFIF))
+            if content != _PLAIN_JFIF:
+                return None
+            content += file.read()
     except OSError:
-        return None
-    if not content.startswith(_PLAIN_JFIF):
         return None
     place, size = len(_PLAIN_JFIF), None
     while content[place : place + 2] in (b"\xff\xdb", b"\xff\xc0", b"\xff\xc4", b"\xff\xdd", b"\xff\xda"):
@@ -326,7 +328,7 @@ def _open(path: str | Path) -> Iterator[Image.Image]:
         raise InputError.at(path, "no such image") from error
     except InputError:
         raise
-    except (OSError, SyntaxError, ValueError, EOFError) as error:  # what Pillow's decoders raise
+    except (OSError, SyntaxError, ValueError, EOFError, RuntimeError) as error:  # what Pillow's decoders raise
         if isinstance(error, UnidentifiedImageError):
             raise InputError.at(path, "is not an image") from error
         raise InputError.at(path, f"cannot be read as an image ({' '.join(str(error).split())})") from error

@@ -21,7 +21,7 @@ from cprt.errors import InputError
 from cprt.files import claim, is_safe_path
 from cprt.provenance import file_digest, write_run
 from cprt.records import inside, read_object, write_json
-from data_prep.transfer.archives import unpack
+from data_prep.transfer.archives import stage_of, unpack
 from data_prep.transfer.fetch import Patience, fetch, is_address, remote_size, shown
 from data_prep.transfer.hub import HubFiles, fetch_hub_files, missing
 
@@ -274,10 +274,7 @@ def _plan(
         here = _size(path) or _size(path.with_name(path.name + ".partial")) or 0
         folder = out / archive.into
         there = sum(
-            file.stat().st_size
-            for place in (folder, folder.with_name(f"{folder.name}.unpacking"))
-            for file in place.rglob("*")
-            if file.is_file()
+            file.stat().st_size for place in (folder, stage_of(folder)) for file in place.rglob("*") if file.is_file()
         )
         room += max((size or 0) - here, 0) + max(archive.max_unpacked - there, 0)
         doing = f"fetch {_gb(size)} from {shown(archive.url)}" + (f" ({_gb(here)} are here)" if here else "")
