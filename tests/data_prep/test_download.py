@@ -155,6 +155,22 @@ def test_a_later_run_goes_on_too(place: Place):
     assert place.gets()[-1].range == "bytes=200000-"
 
 
+@pytest.mark.parametrize(
+    "kept",
+    ["", "[]", "{}", "[" * 100_000, '{"url": 5}', "\x00", '{"size": "200000"}', '{"size": true}', '{"etag": []}'],
+)
+def test_an_odd_note_beside_a_partial_file_means_starting_over(place: Place, kept: str):
+    place.serve(Served(ARCHIVE, breaks=[200_000, 0, 0, 0, 0]))
+    place.refused()
+    note = place.partial().with_name("val2017.tar.gz.partial.json")
+    if kept.startswith('{"'):
+        kept = json.dumps(json.loads(note.read_text()) | json.loads(kept))
+    note.write_text(kept)
+    place.server.files["/val2017.tar.gz"].breaks.clear()
+    place.download()
+    assert place.photos() == PHOTOS and place.gets()[-1].range is None
+
+
 def test_a_date_serves_where_there_is_no_strong_etag(place: Place):
     date = "Wed, 21 Oct 2015 07:28:00 GMT"
     place.serve(Served(ARCHIVE, etag='W/"weak"', date=date, breaks=[100_000]))
