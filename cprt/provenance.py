@@ -89,7 +89,7 @@ def check_output(
                     raise InputError(f"out: {lost} is what {name} is read from; {other}")
     if os.path.exists(record):
         if (maker := made_by(record)) != stage:
-            raise InputError(f"out: {out} was made by {maker} ({record}), not by {stage}; {other}")
+            raise InputError(f"out: {record} says that {maker} made what is there, not {stage}; {other}")
     elif taken:
         raise InputError(f"out: {taken[0]} is there, and no {record.name} says that {stage} made it; {other}")
 
