@@ -21,7 +21,7 @@ from PIL import Image
 from cprt.config import option, parse, run
 from cprt.errors import InputError, one_line
 from cprt.files import claim
-from cprt.images import ImageIndex, check_ratio, image_size, in_parallel, list_photos, load_image, reason
+from cprt.images import ImageIndex, check_ratio, image_size, in_parallel, list_photos, load_image
 from cprt.provenance import write_run
 from cprt.records import read_json, write_json, write_jsonl
 from data_prep.id_lists import read_ids
@@ -96,7 +96,7 @@ def cache_images(
                 image = load_image(source, max_pixels)
             except InputError as error:
                 target.unlink(missing_ok=True)  # of an earlier state of this photo
-                return False, reason(error, source, path)
+                return False, error.reason
             _write(image, target, quality, state)
         except OSError as error:
             if error.errno not in _OF_ONE_PHOTO:  # a full disk is the run's fault
