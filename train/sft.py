@@ -20,6 +20,7 @@ from cprt.images import check_images, image_root
 from cprt.models.local import identity, load_model, load_processor, revision_of
 from cprt.provenance import run_record
 from cprt.records import read_pairs, write_json
+from cprt.services.tracking import finish
 from train.adapter import lora_config, quantization, quantized_layers
 from train.checkpoints import check_resume, claim
 from train.checks import StopOnBadLoss, adapter_tensors, check_effect, check_saved, preview_labels, trainable_table
@@ -104,7 +105,7 @@ def main() -> None:
         if args.resume_from_checkpoint is None:
             clear_output(output)
         if data.wandb:
-            tracking = WandbRun(record, output)
+            tracking = WandbRun(record, output, args.resume_from_checkpoint)
             trainer.add_callback(tracking)
 
     result = trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
@@ -130,7 +131,7 @@ def main() -> None:
             row = trainer._prepare_inputs(trainer.data_collator([trainer.train_dataset[0]]))
             print(f"reopened, it changes logits by up to {check_effect(trainer.model, output, row):.2g}")
         if tracking:
-            tracking.run.finish()
+            print(finish(tracking.run))
     if learnt:
         check_learnt(learnt)
 

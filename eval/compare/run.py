@@ -45,7 +45,7 @@ class CompareArguments:
     thumbnails: bool = option("small pictures of the listed photos in the page", False)
     images: str | None = option("folder of the photos, for thumbnails", None)
     wandb: bool = option("also log to Weights & Biases, offline unless configured", False)
-    project: str = option("project in Weights & Biases", "cprt")
+    project: str | None = option("project in Weights & Biases; by default WANDB_PROJECT, else cprt", None)
     taxonomy: str | None = option("YAML that extends the published taxonomy", None)
 
     def __post_init__(self) -> None:

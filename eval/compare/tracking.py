@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cprt.services.tracking import log_table, start_run
+from cprt.services.tracking import finish, log_table, start_run
 from cprt.taxonomy import LEVELS
 from eval.metrics import HEADS
 
 STEP = "training_step"
 
 
-def log(comparison: Mapping[str, Any], project: str, directory: str | Path) -> str:
+def log(comparison: Mapping[str, Any], project: str | None, directory: str | Path) -> str:
     """Log what ``compare.json`` holds; returns a line that says where it is."""
     config = {"photos": comparison["n"], "runs": list(comparison["runs"]), **comparison["correction"]}
     tracked = start_run(project, "compare", config, directory)
@@ -60,11 +60,7 @@ def log(comparison: Mapping[str, Any], project: str, directory: str | Path) -> s
         for name in HEADS:
             if figures[name] is not None:
                 tracked.summary[f"{run}/{name}"] = figures[name]
-    place = (
-        f"offline: {Path(tracked.dir).parent} (wandb sync sends it)" if tracked.offline else tracked.url or "disabled"
-    )
-    tracked.finish()
-    return f"W&B: {place}"
+    return finish(tracked)
 
 
 def _ends(bounds: Any) -> list[Any]:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cprt.pages.colors import DARK, LIGHT
 from cprt.pages.listing import Cell, Column, Listing, Part, cell, level
 from cprt.pages.render import figure, render
 from cprt.paper import table6
@@ -14,7 +15,7 @@ from cprt.records import Label, Prediction
 from cprt.taxonomy import LEVELS, Taxonomy
 from eval.metrics import HEADS
 from eval.report import rows as worked
-from eval.report.plots import DARK, LIGHT, Panel, calibration_panel, curve_panel, draw, score_panel
+from eval.report.plots import Panel, calibration_panel, curve_panel, draw, score_panel
 from eval.report.rows import ListedRow
 
 _PROMPTINGS = {"zero_shot": "Zero-Shot", "intuition": "Intuition", "taxonomy": "Taxonomy"}  # ours -> the paper's

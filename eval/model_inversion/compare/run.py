@@ -23,12 +23,14 @@ from tqdm import tqdm
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.files import write_text
+from cprt.pages.colors import DARK, LIGHT
 from cprt.provenance import sign, write_run
 from cprt.records import write_json
 from cprt.tables import write_csv
 from eval.model_inversion.compare.chart import accuracy_chart
 from eval.model_inversion.compare.inputs import SETTINGS, Run, from_folders, from_yaml
-from eval.model_inversion.compare.page import FalsePositive, page, thumbnails
+from eval.model_inversion.compare.page import page
+from eval.model_inversion.compare.pictures import FalsePositive, Gallery, gallery
 from eval.model_inversion.compare.statistics import (
     Judged,
     agreement,
@@ -103,9 +105,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     done = [(run, evaluate(run.inputs, args.counting)) for run in progress]
     result = compare(done, args.counting)
     wrong = false_positives(done, args.refused_as_no)
-    pictures = thumbnails(wrong, args.images) if args.thumbnails else {}
-
     out = Path(args.out)
+    pictures = gallery(wrong, args.images, out / "thumbnails") if args.thumbnails else Gallery()
     sign("cprt mi-compare", out / "run.json")
     write_json(out / "compare.json", result)
     columns, cells = table(result["rows"])
@@ -115,23 +116,23 @@ def main(argv: Sequence[str] | None = None) -> None:
         ("setup", "judge", "class", "filename", "response"),
         [map(inert, (row.setup, row.judge, row.claims, row.file, row.response)) for row in wrong],
     )
-    chart = accuracy_chart(result["rows"])
-    (out / "compare.png").write_bytes(chart)
-    write_text(out / "compare.html", page(result, wrong, pictures, chart))
+    charts = {name: accuracy_chart(result["rows"], theme) for name, theme in (("light", LIGHT), ("dark", DARK))}
+    (out / "compare.png").write_bytes(charts["light"])
+    write_text(out / "compare.html", page(result, wrong, pictures, charts))
     inputs = {f"{run.setup}, {run.judge}: {kind}": path for run in runs for kind, path in run.inputs.files().items()}
     write_run("cprt mi-compare", out, args, inputs | ({"setups": args.setups} if args.setups else {}), seed=args.seed)
     if args.wandb:
         track(args, result["rows"])
-    print_report(result, len(wrong), pictures if args.thumbnails else None, out)
+    print_report(result, len(wrong), pictures.reconstructions if args.thumbnails else None, out)
 
 
 def track(args: CompareArguments, rows: Sequence[Mapping[str, Any]]) -> None:
     """The table as a run in W&B: figures and names alone, no path."""
-    from cprt.services.tracking import log_table, start_run
+    from cprt.services.tracking import finish, log_table, start_run
 
-    run = start_run("cprt", f"mi-compare {Path(args.out).name}", asdict(args.counting), args.out)
+    run = start_run(None, f"mi-compare {Path(args.out).name}", asdict(args.counting), args.out)
     log_table(run, "mi_compare", *table(rows))
-    run.finish()
+    print(finish(run))
 
 
 def compare(done: Sequence[tuple[Run, Evaluation]], counting: Counting) -> dict[str, Any]:
@@ -232,7 +233,16 @@ def false_positives(done: Sequence[tuple[Run, Evaluation]], refused_as_no: bool)
     """What E accepts and a judge rejects, in the order of the files."""
     rejecting = ("no", "refused") if refused_as_no else ("no",)
     return [
-        FalsePositive(run.setup, run.judge, verdict.claims, name, verdict.response, run.images)
+        FalsePositive(
+            run.setup,
+            run.judge,
+            verdict.claims,
+            name,
+            found.standard[claims, name].confidence,
+            verdict.response,
+            run.images,
+            Path(run.inputs.judge),
+        )
         for run, found in done
         for (claims, name), verdict in found.judge.items()
         if verdict.label in rejecting and found.standard[claims, name].label == "yes"

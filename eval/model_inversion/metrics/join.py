@@ -40,11 +40,15 @@ Key = tuple[str, str]  # class, name of the file
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One row: ``label`` is one of LABELS, from a classifier yes or no; ``claims`` and ``response`` are as given."""
+    """One row: ``label`` is one of LABELS, from a classifier yes or no; all else is as given, empty where nothing is.
+
+    ``response`` is a judge's, ``confidence`` a classifier's.
+    """
 
     label: str
     claims: str
     response: str
+    confidence: str = ""
 
 
 def read_judge(path: str | Path) -> dict[Key, Verdict]:
@@ -154,7 +158,7 @@ def _by_key(path: str | Path, column: str, allowed: Sequence[str]) -> dict[Key, 
         key = _plain(claims), name
         _once(lines, key, path, line)
         label = _label(row, column, allowed, path, line)
-        verdicts[key] = Verdict(label, claims, row.get("response", ""))
+        verdicts[key] = Verdict(label, claims, row.get("response", ""), row.get("confidence", ""))
     return verdicts
 
 
