@@ -409,7 +409,8 @@ def test_an_address_that_is_none_is_refused_and_not_shown(place: Place, url: Any
     place.serve(Served(ARCHIVE))
     place.config["archives"]["val2017.tar.gz"]["url"] = url
     said = place.refused()
-    assert "archives.val2017.tar.gz.url: must be http(s)://HOST[:PORT]/PATH without a user or password" in said
+    of_the_file = "archives': holds a NUL character" if "\0" in str(url) else "without a user or password"
+    assert of_the_file in said
     assert "s3cret" not in said
 
 
