@@ -19,7 +19,8 @@ from cprt.provenance import file_digest
 from cprt.records import inside, read_object, write_json
 
 UNFINISHED = ".unfinished"  # folder in output_dir where a checkpoint is written
-_PICKLE = "training_args.bin"  # can hold a token, and resuming ignores it
+# Of the libraries: a pickle that can hold a token and that resuming ignores, and a card that says nothing.
+_LEFT_OUT = ("training_args.bin", "README.md")
 
 
 def claim(output: Path) -> int:
@@ -42,7 +43,8 @@ def seal(written: Path, record: Mapping[str, Any]) -> None:
 
     Raises OSError when the disk is full; the checkpoints that are there stay as they are.
     """
-    (written / _PICKLE).unlink(missing_ok=True)
+    for name in _LEFT_OUT:
+        (written / name).unlink(missing_ok=True)
     files = sorted(path for path in written.rglob("*") if path.is_file() and path.name != "run.json")
     digests = {path.relative_to(written).as_posix(): file_digest(path) for path in files}
     write_json(written / "run.json", {**record, "files": digests})

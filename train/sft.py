@@ -19,14 +19,16 @@ from cprt.errors import InputError
 from cprt.images import check_images, image_root
 from cprt.models.local import identity, load_model, load_processor, revision_of
 from cprt.provenance import run_record
-from cprt.records import read_pairs, write_json
+from cprt.records import read_pairs, write_json, write_text
 from cprt.services.tracking import finish
+from cprt.taxonomy import Taxonomy
 from train.adapter import lora_config, quantization, quantized_layers
 from train.checkpoints import check_resume, claim
 from train.checks import StopOnBadLoss, adapter_tensors, check_effect, check_saved, preview_labels, trainable_table
 from train.holdout import HoldOut, check_learnt
 from train.options import DataArguments, check_launch, clear_output, settle
 from train.pair_dataset import pair_collator, pair_dataset
+from train.publish.card import local_card
 from train.recipe import recipe
 from train.trainer import JudgeTrainer
 from train.wandb_run import WandbRun
@@ -126,6 +128,7 @@ def main() -> None:
                 },
             },
         )
+        write_text(output / "README.md", local_card(output, Taxonomy.load(data.taxonomy)))
         print(f"{output}: {check_saved(tensors, output)} adapter tensors saved and read back")
         if trainer.accelerator.distributed_type not in (DistributedType.FSDP, DistributedType.DEEPSPEED):
             row = trainer._prepare_inputs(trainer.data_collator([trainer.train_dataset[0]]))

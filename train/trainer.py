@@ -78,6 +78,9 @@ class JudgeTrainer(SharedPrefixTrainer):
                 return TrainOutput(state.global_step, math.nan, {})
         return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
 
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """None of the library's at every checkpoint: ``train/sft.py`` leaves ours at the end."""
+
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         args, output = self.args, Path(self.args.output_dir)
         unfinished, limit = output / UNFINISHED, args.save_total_limit

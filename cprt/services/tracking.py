@@ -75,8 +75,8 @@ def start_run(
             id=resume,
             resume="allow" if resume else None,
         )
-    except wandb.Error as error:  # no server, no permission
-        reason = str(error).splitlines()[0]
+    except (wandb.Error, RuntimeError) as error:  # no server, no permission, no home folder
+        reason = str(error).strip().partition("\n")[0]
         raise InputError(f"Weights & Biases: {reason} (WANDB_MODE=offline keeps the run on this machine)") from error
 
 

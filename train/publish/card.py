@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from cprt.prompts import Prompt, arrange
-from train.publish.facts import FIGURES, Measured, facts, part
+from cprt.taxonomy import Taxonomy
+from train.publish.facts import FIGURES, Measured, facts, find_prompt, part
 from train.publish.files import Base, Source
 
 _TEMPLATE = Path(__file__).with_name("card.md.jinja")
@@ -79,6 +80,14 @@ def model_card(
         "prompt": prompt and {**vars(prompt), "policy": _quoted(prompt.policy), "question": _quoted(prompt.question)},
     }
     return str(ModelCard.from_template(metadata, str(_TEMPLATE), **_one_line(told), **ours)) + "\n"
+
+
+def local_card(folder: Path, taxonomy: Taxonomy) -> str:
+    """The card of an adapter where it was trained, which calls the base as the run did. Raises InputError."""
+    source = Source.read(folder)
+    base = source.base(source.config.get("base_model_name_or_path"), None)
+    prompt = find_prompt(source.record, taxonomy)
+    return model_card(source, base, source.record, repo=folder.resolve().name, prompt=prompt)
 
 
 def _eval_results(measured: Measured, test: Mapping[str, Any]) -> list[Any]:
