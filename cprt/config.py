@@ -222,7 +222,7 @@ def _check(values: dict[str, tuple[Any, int]], kinds: Sequence[type], path: str)
             raise InputError.at(path, f"unknown option{hint}", line=line, field=key)
         hint, choices = options[key]
         if not _is_text(value):
-            raise InputError.at(path, "holds a NUL character", line=line, field=key)
+            raise InputError.at(path, f"{value!r} holds a NUL character", line=line, field=key)
         if not fits(value, hint):
             raise InputError.at(path, f"{value!r} is not {_describe(hint)}", line=line, field=key)
         if choices and any(item not in choices for item in (value if isinstance(value, list) else [value])):

@@ -398,7 +398,6 @@ def test_https_never_leads_to_http(monkeypatch):
         "http://1.2.3.999/s3cret",
         "http://" + "s3cret" * 50 + "/",
         "http://host/s3cret\n",
-        "http://host\x00/s3cret",
         "http://ho st/s3cret",
         5,
         None,
@@ -409,8 +408,7 @@ def test_an_address_that_is_none_is_refused_and_not_shown(place: Place, url: Any
     place.serve(Served(ARCHIVE))
     place.config["archives"]["val2017.tar.gz"]["url"] = url
     said = place.refused()
-    of_the_file = "archives': holds a NUL character" if "\0" in str(url) else "without a user or password"
-    assert of_the_file in said
+    assert "archives.val2017.tar.gz.url: must be http(s)://HOST[:PORT]/PATH without a user or password" in said
     assert "s3cret" not in said
 
 
