@@ -26,7 +26,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from cprt.annotation import consensus, read_stage1, read_stage2, stage1, stage2
+from cprt.annotation import consensus, stage1, stage2
+from cprt.answers.labels import read_stage1, read_stage2
+from cprt.answers.thinking import without_thinking
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.images import ImageIndex, check_images, fit, image_size
@@ -220,7 +222,8 @@ class Annotator:
     def _second(self, first: Mapping[str, Any] | None) -> Request | None:
         """The request of stage two, None where stage one gave nothing to go by."""
         outcome = self._read(first, 1)
-        return Request(stage2(outcome["text"], self.taxonomy)) if outcome["status"] == "ok" else None
+        said = without_thinking(outcome["text"]) if outcome["status"] == "ok" else None
+        return None if said is None else Request(stage2(said, self.taxonomy))
 
     def _read(self, row: Mapping[str, Any] | None, stage: int) -> dict[str, Any]:
         """``status``, ``text``, ``labels`` and ``error`` of one call."""
@@ -237,7 +240,12 @@ class Annotator:
         else:
             status, labels = read_stage2(response.text, self.taxonomy)
         if status != "ok":
-            reason = error or {"refused": "refused in words", "unparsed": "no JSON with every key"}[status]
+            reason = (
+                error
+                or {"refused": "refused in words", "unparsed": "no answer" if stage == 1 else "no JSON with every key"}[
+                    status
+                ]
+            )
             error = f"stage {stage}: {reason}"
         return {"status": status, "text": response.text, "labels": labels, "error": error}
 

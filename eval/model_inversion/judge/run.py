@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cprt.answers.yes_no import NOT_SHOWN, read_verdict, yes_probability
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.models.ask import Model
@@ -38,7 +39,6 @@ from eval.model_inversion.judge.panels import Panels, Shown
 from eval.model_inversion.judge.prompts import LAYOUTS
 from eval.model_inversion.judge.queries import KINDS, MOST_REFERENCES, Options, Query, plan
 from eval.model_inversion.judge.summary import summarise
-from eval.model_inversion.judge.verdicts import NOT_SHOWN, read_verdict, yes_probability
 
 RETRY = ("refused", "unparsed")
 RESERVED = ("panels", "answers.jsonl", "queries.jsonl", "setups.json", "run.json")  # no judge may be called so

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cprt.answers.yes_no import LABELS, NOT_SHOWN
 from cprt.metrics.bootstrap import ClusteredShare
-from eval.model_inversion.judge.verdicts import LABELS, NOT_SHOWN
 
 _CONTROLS = {
     "positive": "hit_rate",

@@ -21,11 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cprt.answers.yes_no import LABELS, NOT_SHOWN
 from cprt.errors import InputError
 from cprt.tables import read_csv
 
-LABELS = ("yes", "no", "refused", "unparsed", "error")
-NOT_SHOWN = "not_shown"  # of a judge's file: nobody was asked
 KINDS = ("positive", "negative", "positive_degraded", "negative_degraded")  # of controls
 _SPELLINGS = {"refuse": "refused"}  # the public code's
 _TARGET_CLASS = re.compile(r"(?:^|_)T=([^_.]+)")  # not CT=, which is a confidence

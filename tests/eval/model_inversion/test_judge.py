@@ -25,6 +25,7 @@ from loopback import Misbehaving, first_try_fails, identity, transformers_serve
 from PIL import Image, ImageFilter
 from scipy.stats import binomtest
 
+from cprt.answers.yes_no import LABELS, read_verdict, yes_probability
 from cprt.errors import InputError
 from cprt.metrics.bootstrap import ClusteredShare
 from cprt.models.ask import answer_batch
@@ -36,7 +37,6 @@ from eval.model_inversion.judge.panels import GAP, TILE
 from eval.model_inversion.judge.prompts import SUBJECTS
 from eval.model_inversion.judge.run import main
 from eval.model_inversion.judge.summary import summarise
-from eval.model_inversion.judge.verdicts import LABELS, read_verdict, yes_probability
 
 ANSWERS = (
     "Yes",
