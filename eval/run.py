@@ -23,6 +23,7 @@ from cprt.answers import Answer
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.images import check_images, image_root
+from cprt.metrics.results import Metrics, to_json
 from cprt.models.ask import ask, by_weights, hash_photos, open_models, raise_first
 from cprt.models.local import DTYPES
 from cprt.models.outcome import Outcome, find_outcomes, with_status
@@ -40,7 +41,7 @@ from eval.report.write import write_report
 RETRY = ("refused", "unparsed")
 DECODINGS = ("greedy", "expected")
 WRITES = ("answers*.jsonl", "predictions.jsonl", "metrics.json", "report.html", "*.png")
-Result = tuple[list[Prediction], dict[str, Any]]  # of a judge: its predictions, and what metrics.json holds
+Result = tuple[list[Prediction], Metrics]  # of a judge
 
 
 @dataclass
@@ -195,7 +196,7 @@ def write(
     predictions = [predict(judge, label, one, taxonomy) for label, one in zip(labels, outcomes, strict=True)]
     write_jsonl(folder / "predictions.jsonl", predictions)
     metrics = measure(labels, predictions, taxonomy, file=str(folder / "predictions.jsonl"))
-    write_json(folder / "metrics.json", metrics)
+    write_json(folder / "metrics.json", to_json(metrics))
     config = {**vars(args), "models": [], "base_url": args.base_url and "endpoint", "judge": judge.spec.record()}
     write_run(
         "cprt eval",

@@ -248,8 +248,8 @@ def answer_batch(
         generations = model.generate(rows, max_new_tokens, batch[0][1].lead_in, top_logprobs)
     except InputError as error:
         if len(batch) == 1:
-            photos = ", ".join(map(str, batch[0][1].images))
-            return [(batch[0][0], Response(error=f"{photos}: {error}" if photos else str(error)))]
+            key, request, _ = batch[0]
+            return [(key, Response(error=str(InputError(": ".join([*map(str, request.images), str(error)])))))]
         halves = batch[: len(batch) // 2], batch[len(batch) // 2 :]
         return [row for half in halves for row in answer_batch(model, half, max_new_tokens, top_logprobs)]
     return [

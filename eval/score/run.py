@@ -32,9 +32,8 @@ from typing import Any, NoReturn
 
 from cprt.answers import Answer
 from cprt.config import option, parse, run
-from cprt.errors import InputError
+from cprt.errors import InputError, one_line
 from cprt.files import write_text
-from cprt.images import reason
 from cprt.models.ask import Model, ask, hash_photos, open_models
 from cprt.models.local import DTYPES
 from cprt.models.outcome import Outcome, find_outcomes
@@ -218,9 +217,9 @@ def ask_all(
         outcomes = find_outcomes(requests, cache, reader(taxonomy), model.spec)
     for photo, key in keys.items():
         outcome = outcomes[key]
-        if outcome.error is not None:  # it names the first photo of these bytes
-            first = requests[key].images[0]
-            outcome = replace(outcome, error=reason(outcome.error, first, first.name))
+        if outcome.error is not None:
+            first = requests[key].images[0]  # the photo of these bytes that was asked about
+            outcome = replace(outcome, error=outcome.error.removeprefix(one_line(f"{first}: ")))
         rows[photo] = score_row(photo, outcome, args, taxonomy)
     return [rows[photo] for photo in photos]
 
