@@ -13,6 +13,7 @@ from cprt.errors import InputError
 from cprt.models.decoding import SCORE_LEAD_IN, ScoreTree, stated_lead_in
 from cprt.prompts import Messages, arrange
 from cprt.provenance import model_digest
+from cprt.records import read_object
 from cprt.services.hub import limit_patience, reason
 
 if TYPE_CHECKING:
@@ -404,6 +405,21 @@ def check_adapter(adapter: str) -> None:
         raise InputError(f"{adapter}: is not an adapter folder (no adapter_config.json)")
     if not (Path(adapter) / "adapter_model.safetensors").is_file():
         raise InputError(f"{adapter}: has no adapter_model.safetensors (other formats are not loaded)")
+
+
+def pixel_cap(adapter: str) -> int | None:
+    """How many pixels of a photo the processor in an adapter's folder leaves; None where it says nothing of it.
+
+    Raises InputError for a folder that is none of an adapter's.
+    """
+    check_adapter(adapter)
+    file = Path(adapter) / "processor_config.json"
+    images = read_object(file).get("image_processor") if file.is_file() else None
+    size = images.get("size") if isinstance(images, dict) else None
+    if not isinstance(size, dict) or "shortest_edge" not in size:  # with both, the "edges" are numbers of pixels
+        return None
+    cap = size.get("longest_edge")
+    return cap if type(cap) is int and cap > 0 else None
 
 
 def _add_adapter(model: Any, adapter: str) -> Any:

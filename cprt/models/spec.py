@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from cprt.config import fits
 from cprt.errors import InputError
-from cprt.models.local import identity
+from cprt.models.local import identity, pixel_cap
 from cprt.models.response_cache import cache_key
 from cprt.prompts import Messages, digest
 from cprt.provenance import file_digest, model_digest
@@ -131,7 +131,8 @@ class ModelSpec:
         max_new_tokens: longest answer; a longer one is cut off. Null leaves it to the endpoint.
         revision: of a Hub model. For an endpoint: what it serves, in your words; then kept answers stay valid when the
             server moves to another address, which otherwise counts as another model.
-        adapter: LoRA folder, for a local model.
+        adapter: LoRA folder to put on a local model. For an endpoint: that of the adapter which it serves as ``model``,
+            to be asked as it was trained.
         temperature: 0 is greedy; null leaves it to the endpoint. A local model is always greedy.
         top_logprobs: how many alternatives a token to ask for.
         max_pixels: larger photos are shrunk to this many pixels before they are sent. An adapter brings the cap that it
@@ -182,7 +183,9 @@ class ModelSpec:
                 raise InputError.at(where, "has the wrong type" if hidden else f"{value!r} does not fit", field=field)
         # 0 and 0.0 are one temperature, with one key
         numbers = {field: float(row[field]) for field in ("temperature", "timeout") if row.get(field) is not None}
-        cap = {"max_pixels": None} if row.get("adapter") and "max_pixels" not in row else {}
+        cap: dict[str, int | None] = {}
+        if row.get("adapter") and "max_pixels" not in row:  # its processor caps here; for an endpoint the client does
+            cap["max_pixels"] = pixel_cap(row["adapter"]) if row.get("base_url") else None
         spec = ModelSpec(**{**row, **numbers, **cap})
         spec._check(where)
         return spec
@@ -216,8 +219,6 @@ class ModelSpec:
             if self.max_new_tokens is None:
                 raise fail("max_new_tokens", "a local model needs a limit")
             return
-        if self.adapter is not None:
-            raise fail("adapter", "is for a local model; an endpoint loads its own")
         if not _is_address(self.base_url):
             raise fail("base_url", "must be http(s)://HOST[:PORT]/PATH with no user, password, query or blank in it")
         if self.api_key_env is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.api_key_env):
@@ -258,6 +259,7 @@ class ModelSpec:
             "top_logprobs": self.top_logprobs,
             "image_format": self.image_format,
             "extra": self.extra,
+            **({"adapter": model_digest(self.adapter)} if self.adapter else {}),
         }
 
     def key(self, request: Request) -> str:

@@ -134,6 +134,38 @@ def test_what_was_answered_is_never_asked_again_whatever_the_format(judge, folde
     assert len(judge.bodies) == 2 * len(ANSWERS)
 
 
+def test_a_page_shows_what_the_jsonl_came_to_and_asks_and_loads_nothing(folder, tmp_path, monkeypatch):
+    """Also of what failed: a photo that breaks off, and one that the endpoint could not answer."""
+    whole = photo(folder / "cut.jpg", 21, 400).read_bytes()
+    (folder / "cut.jpg").write_bytes(whole[: len(whole) // 2])
+    answer = by_width(ANSWERS)
+
+    def fails(body: dict[str, Any]) -> Any:
+        said = answer(body)
+        return said if "0.85" in said[0] else (400, {"error": {"message": "no"}})
+
+    with Misbehaving(fails) as server:
+        options = [str(folder), "--base_url", server.url, "--out"]
+        main([*options, str(tmp_path / "r.jsonl")])
+        asked, record = len(server.bodies), (tmp_path / "r.run.json").read_bytes()
+        kept = (tmp_path / "r.answers.jsonl").read_bytes()
+        main([*options, str(tmp_path / "r.html")])
+        assert len(server.bodies) == asked and (tmp_path / "r.run.json").read_bytes() == record
+        assert (tmp_path / "r.answers.jsonl").read_bytes() == kept
+        assert json.loads((tmp_path / "r.html.run.json").read_text())["config"]["out"] == str(tmp_path / "r.html")
+        photo(folder / "new.png", 21, 30)
+        main([*options, str(tmp_path / "r.html")])  # and what is new is asked
+        assert len(server.bodies) == asked + 1
+        main([*options, str(tmp_path / "r.jsonl")])  # errors by the command that met them
+        assert len(server.bodies) == 2 * asked
+    monkeypatch.setattr("cprt.models.ask.LocalModel", None)
+    (tmp_path / "only").mkdir()
+    shutil.copy(folder / "cut.jpg", tmp_path / "only")
+    for name in ("local.jsonl", "local.html"):  # nothing that could be asked, so that no model is loaded
+        with pytest.raises(InputError, match="no photo got a score .the first: cut.jpg"):
+            main([str(tmp_path / "only"), "--model", "no/such/folder", "--out", str(tmp_path / name)])
+
+
 def hostile(folder: Path) -> None:
     """What lies in real folders, and worse."""
     photo(folder / "b" / "21.jpg", 21)
@@ -354,7 +386,7 @@ def test_an_adapter_is_asked_as_it_was_trained(adapter, tmp_path, capsys, traine
     folder = tmp_path / "adapter"
     shutil.copytree(adapter, folder)
     if trained:
-        (folder / "run.json").write_text(json.dumps({"prompt_sha256": build(*trained).digest}))
+        (folder / "run.json").write_text(json.dumps({"prompt": build(*trained).identity()}))
     prompt, spec = settle(ScoreArguments(["x"], adapter=str(folder), **options), Taxonomy.default())
     assert (prompt.name, prompt.target) == asked
     err = capsys.readouterr().err
@@ -365,7 +397,8 @@ def test_an_adapter_is_asked_as_it_was_trained(adapter, tmp_path, capsys, traine
 def test_a_prompt_that_is_not_known_here_gets_a_word(adapter, tmp_path, capsys):
     folder = tmp_path / "adapter"
     shutil.copytree(adapter, folder)
-    (folder / "run.json").write_text('{"prompt_sha256": "0"}')
+    named = {"name": "taxonomy", "target": "score", "sha256": "0"}
+    (folder / "run.json").write_text(json.dumps({"prompt": named}))
     assert settle(ScoreArguments(["x"], adapter=str(folder)), Taxonomy.default())[0].target == "attributes"
     assert "not known here" in capsys.readouterr().err
 
@@ -712,7 +745,7 @@ def test_the_threshold_from_files_flags_the_photos(judge, folder, tmp_path, caps
         (["x", "--target", "attributes", "--prompt", "intuition"], "target attributes needs prompt taxonomy"),
         (["x", "--batch_size", "0"], "batch_size': must be at least 1"),
         (["x", "--base_url", "ftp://x"], "must be http(s)://"),
-        (["x", "--base_url", "http://127.0.0.1:1/v1", "--adapter", "y"], "adapter': is for a local model"),
+        (["x", "--base_url", "http://127.0.0.1:1/v1", "--adapter", "y"], "y: is not an adapter folder"),
         (["x", "--taxonomy", "nowhere.yaml"], "nowhere.yaml: No such file"),
     ],
 )
