@@ -119,7 +119,7 @@ def merge(base: str, revision: str | None, adapter: Path, folder: Path) -> dict[
 
 
 def _base(adapter: Path, base: str | None, revision: str | None) -> tuple[str, str | None]:
-    """What the adapter was trained on, unless told, and its commit. Raises InputError for another commit than recorded."""
+    """What the adapter was trained on, unless told, and its commit. Raises InputError for a commit not recorded."""
     config = adapter / "adapter_config.json"
     base = base or (read_json(config) if config.is_file() else {}).get("base_model_name_or_path")
     if not base:
