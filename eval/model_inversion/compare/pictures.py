@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -107,7 +108,7 @@ def _of_class(folder: Path, claims: str) -> tuple[Path, ...]:
 def _queries(out: Path) -> dict[tuple[str, str, str], list[str]]:
     """(id of the set-up, class, file) -> names of the references that a run of ``cprt mi`` showed, in order."""
     file = out / "queries.jsonl"
-    if not file.is_file():
+    if not os.path.isfile(file):
         return {}
     return {
         (str(row.get("setup")), str(row.get("class")), str(row.get("file"))): [
