@@ -2,7 +2,8 @@
 
 PATHs are photos, or folders searched to any depth. Every reply is kept in ``NAME.answers.jsonl`` beside ``--out``
 ``NAME.jsonl`` or ``NAME.html``: after a kill the same command asks only what is missing, and the other format asks
-nothing again. Without ``--out`` there is a table on the terminal, and nothing is kept. A row of the JSONL::
+nothing again. Small pictures (``--thumbnails``) are kept in ``NAME.thumbnails``. Without ``--out`` there is a table on
+the terminal, and nothing is kept. A row of the JSONL::
 
     {"root": "photos", "path": "a/b.jpg", "status": "ok", "score": 0.812, "level": 1,
      "flag_score": 0.812, "contradiction": false,
