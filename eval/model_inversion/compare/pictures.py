@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from cprt.images import SUFFIXES
+from cprt.images import is_photo
 from cprt.pages.thumbnails import inside, thumbnails
 from cprt.records import read_jsonl
 
@@ -98,7 +98,7 @@ def _folders(row: FalsePositive, root: Path | None) -> Iterator[Path]:
 @cache
 def _of_class(folder: Path, claims: str) -> tuple[Path, ...]:
     try:
-        names = sorted(path.name for path in (folder / claims).iterdir() if path.name.lower().endswith(SUFFIXES))
+        names = sorted(path.name for path in (folder / claims).iterdir() if is_photo(path))
     except (OSError, ValueError):
         return ()
     return tuple(path for name in names if (path := inside(folder, f"{claims}/{name}")) is not None)
