@@ -20,6 +20,7 @@ The YAML (paths relative to its own folder)::
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -97,7 +98,7 @@ def from_yaml(path: str | Path) -> list[Run]:
             if not isinstance(value, str) or not value:
                 raise fail(key, "must be the name of a file")
             found = Path(path).parent / value
-            if not found.is_file():
+            if not os.path.isfile(found):
                 raise fail(key, f"there is no file {found}")
             return str(found)
 
@@ -111,7 +112,7 @@ def from_yaml(path: str | Path) -> list[Run]:
         images = None
         if "images" in row:
             images = Path(path).parent / str(row["images"])
-            if not images.is_dir():
+            if not os.path.isdir(images):
                 raise fail("images", f"there is no folder {images}")
         one = {key: row[key] for key in ("controls",) if key in row}
         judges = row["judges"] if "judges" in row else {"judge": {"file": row["judge"], **one}}
