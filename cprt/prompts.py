@@ -25,13 +25,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from cprt.answers import TARGETS
 from cprt.errors import InputError
 from cprt.files import read_yaml
 from cprt.taxonomy import Taxonomy
 
 PROMPTS = ("zero_shot", "zero_shot_hints", "intuition", "taxonomy")
 PHOTO_PLACES = ("first", "between", "last")
-TARGETS = ("score", "attributes")
 
 Messages = list[dict[str, Any]]
 

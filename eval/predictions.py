@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cprt.answers import STATUSES
 from cprt.guidance.advice import compose
 from cprt.models.decoding import Summary, from_top_logprobs, summarise
 from cprt.models.spec import Response
-from cprt.records import PREDICTION_STATUSES, Label, Prediction
+from cprt.records import Label, Prediction
 from cprt.taxonomy import Taxonomy
 from eval.judges import Judge
 from eval.responses import read
@@ -51,7 +52,7 @@ def quality(judge: Judge, label: Label, taxonomy: Taxonomy) -> Any:
     """A function that ranks kept answers to one request, the best first: ok, unparsed, refused, error."""
 
     def rank(row: Mapping[str, Any]) -> int:
-        return PREDICTION_STATUSES.index(predict(judge, label, row, taxonomy).status)
+        return STATUSES.index(predict(judge, label, row, taxonomy).status)
 
     return rank
 

@@ -262,7 +262,8 @@ _LAST = re.compile(rf"(?<=[.!?]) (?:(?:the|my|a) )?{_LABELLED}", re.IGNORECASE)
 _SCALE = re.compile(
     r"\b(?:scale[ds]?|out of(?! (?:focus|frame|sight|view|reach))|[0-9] (?:points?|stars?)|percentiles?|lowest|highest"
     r"|max(?:imum)?|min(?:imum)?|best|worst|safest|riskiest|invert\w*|revers\w+"
-    r"|(?:higher|lower|[01](?:\.0+)?) ?(?:scores? |values? |numbers? )?(?:=|is|are|means?|being|stands|indicates?)"
+    r"|(?:higher|lower|smaller|larger|[01](?:\.0+)?) ?(?:=|is|are|means?|being|stands|indicates?)"
+    r"|(?:high|low|small|large)(?:er)? (?:scores?|values?|numbers?) (?:is|are|means?|indicates?)"
     r")(?!\w)",
     re.IGNORECASE,
 )

@@ -39,6 +39,7 @@ _HEAD, _LAST = re.compile(_CLAIM, re.IGNORECASE), re.compile(rf"(?<=[.!?] ){_CLA
 _ANSWER_LIKE = re.compile(rf"\b(yes\b|no\b{_PAUSE})", re.IGNORECASE)  # "yes" is never a mere determiner
 _CHOICE = re.compile(r"\byes ?(?:or|nor|/) ?no\b", re.IGNORECASE)
 _ONE_WORD = re.compile(r"[\"'\s]*(yes|no)[.!\"'\s]*", re.IGNORECASE)  # quoted or not, there is nobody else to quote
+_CAPTION = re.compile(r"\"((?:image|set)[a-z ]{0,15} [ab])\"", re.IGNORECASE)  # as the panel names its halves
 _BOXED = re.compile(r"\\boxed\{(?:\\text\{)?([a-z]*)\}{1,2}", re.IGNORECASE)
 
 _KIND = (
@@ -48,13 +49,13 @@ _KIND = (
 _THEY = rf"(?:they|these|those|both|it|image a|the two|{_KIND})"
 _DIFFERENT = rf"""
     (?:not|never|hardly|nor|neither|none|fails? to) (?:\w+ ){{0,4}}(?:same|one|match\w*|identical|alike)
-    | no match | not (?:him|her|them|he|she) | mismatch\w* | unlikely
+    | no (?:match|resemblance|similarit\w+) | nothing in common | not (?:him|her|them|he|she) | mismatch\w* | unlikely
     | (?:different|distinct|separate|unrelated|dissimilar|another|(?:are|'re|shows?|depicts?|see) two) (?:\w+ )?{_KIND}
     | {_THEY} (?:\w+ ){{0,2}}(?:differs?|different|distinct|dissimilar|unrelated|unlike) | (?:someone|somebody) else
     | (?<!\w )(?:different|distinct)(?! \w) | twins | siblings | sisters | brothers | look-?alikes? | negative """
 _SAME = rf"""
     (?:same|identical) (?:\w+ )?{_KIND} | one and the same | a (?:\w+ )?match
-    | {_THEY} (?:\w+ ){{0,6}}(?:same|identical)(?! (?!as|to|with|in)\w) | {_THEY} (?:\w+ ){{0,3}}match(?:es)?
+    | {_THEY} (?:\w+ ){{0,6}}(?:same|identical)(?! (?!as|to|with|in)\w) | {_THEY} (?:\w+ ){{0,3}}(?:match(?:es)?|alike)
     | (?<!\w )(?:(?:the|exactly|clearly|very) ){{0,3}}(?:same|identical)(?! ?\w) """
 _NEGATION = r"""
     not | never | neither | nor | no | none | without | unlikely | doubt\w* | different | hardly | lacks? | fails? """
@@ -98,6 +99,7 @@ def read_verdict(text: str) -> Verdict:
 
 def _read(said: str, around: str) -> Verdict:
     """The verdict of an answer, given what stands around it."""
+    said, around = _CAPTION.sub(r"\1", said), _CAPTION.sub(r"\1", around)
     if word := _ONE_WORD.fullmatch(said):
         said = word[1]
     claims, rest = _claims(said)

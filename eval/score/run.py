@@ -32,6 +32,7 @@ from typing import Any, NoReturn
 
 from tqdm import tqdm
 
+from cprt.answers import STATUSES
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.files import write_text
@@ -44,7 +45,7 @@ from cprt.models.spec import ModelSpec, Request
 from cprt.pages.words import counted
 from cprt.prompts import PROMPTS, TARGETS, Prompt, build
 from cprt.provenance import run_path, sign, write_run
-from cprt.records import PREDICTION_STATUSES, read_labels, read_predictions, write_jsonl
+from cprt.records import read_labels, read_predictions, write_jsonl
 from cprt.taxonomy import Taxonomy
 from eval.judges import asked_otherwise, trained_prompt
 from eval.responses import read
@@ -316,7 +317,7 @@ def made_with(args: ScoreArguments, prompt: Prompt, threshold: Threshold | None)
 
 def _finish(args: ScoreArguments, rows: Sequence[dict[str, Any]], stopped: Stopped | None) -> None:
     counts = Counter(row["status"] for row in rows)
-    shown = ", ".join(f"{counts[status]} {status}" for status in PREDICTION_STATUSES if counts[status])
+    shown = ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
     flagged = sum(row["flagged"] is True for row in rows)
     flags = "" if args.flag_above is None else f"; {flagged} flagged (score {args.flag_above} or more)"
     against = sum(row["contradiction"] is True for row in rows)
