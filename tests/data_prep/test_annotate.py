@@ -23,8 +23,9 @@ from loopback import REFUSAL, Misbehaving, annotate, first_try_fails, identity, 
 from PIL import Image
 
 from cprt.errors import InputError
+from cprt.models.spec import ModelSpec
 from cprt.taxonomy import Taxonomy
-from data_prep.annotate import STAGE1_TOKENS, STAGE2_TOKENS, main
+from data_prep.annotate import STAGE1_TOKENS, STAGE2_TOKENS, Annotator, Photo, main
 
 KEYS = Taxonomy.default().keys
 SECRET = "sk-test-5Q9vXkW2mZ8"
@@ -198,6 +199,29 @@ def test_cut_off_answers_are_unparsed_and_a_cut_off_stage_one_goes_no_further(ph
 
 
 # --- What is asked -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        ("<think>age: no, wait</think>age: yes - grey hair", "ok"),
+        ("[THINK] age: no, wait[/THINK]age: yes - grey hair", "ok"),
+        ("[THINK] age: no, wait", "unparsed"),
+        ("<think>age: no, wait</think>I must decline.", "refused"),
+    ],
+)
+def test_stage_two_is_shown_what_stage_one_said_and_not_what_it_thought(photos: Path, said: str, status: str):
+    annotator = Annotator(
+        ModelSpec("one", "model", "http://127.0.0.1:1/v1"),
+        [Photo("a", photos / "images/photo_000.png")],
+        Taxonomy.default(),
+    )
+    (key,) = annotator.missing_first({}, set())
+    kept = {key: {"text": said, "finish": "stop"}}
+    shown = "".join(str(request.messages) for request in annotator.missing_second(kept, set()).values())
+    assert ("age: yes - grey hair" in shown, "wait" in shown) == (status == "ok", False)
+    (row,) = annotator.read(kept)
+    assert row["stage1"] == said and row["status"] == ("error" if status == "ok" else status)
 
 
 def test_a_dry_run_counts_calls_and_tokens_and_does_nothing(photos: Path, tmp_path: Path, capsys):
