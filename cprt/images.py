@@ -307,11 +307,6 @@ def in_parallel(work: Callable[[T], R], items: Sequence[T], desc: str, workers: 
         pool.shutdown(cancel_futures=True)
 
 
-def reason(error: InputError | str, file: Path, name: str) -> str:
-    """What is wrong with a file that goes by ``name``, without the folder it lies in: that may name a user."""
-    return str(error).removeprefix(f"{file}: ").replace(str(file), name)
-
-
 @contextmanager
 def _open(path: str | Path) -> Iterator[Image.Image]:
     """An opened image; whatever goes wrong inside becomes an InputError."""
@@ -331,7 +326,8 @@ def _open(path: str | Path) -> Iterator[Image.Image]:
     except (OSError, SyntaxError, ValueError, EOFError, RuntimeError) as error:  # what Pillow's decoders raise
         if isinstance(error, UnidentifiedImageError):
             raise InputError.at(path, "is not an image") from error
-        raise InputError.at(path, f"cannot be read as an image ({' '.join(str(error).split())})") from error
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise InputError.at(path, f"cannot be read as an image ({' '.join(why.split())})") from error
 
 
 def _identify(path: str | Path) -> Image.Image:

@@ -19,9 +19,9 @@ from typing import Any
 from PIL import Image
 
 from cprt.config import option, parse, run
-from cprt.errors import InputError
+from cprt.errors import InputError, one_line
 from cprt.files import claim
-from cprt.images import ImageIndex, check_ratio, image_size, in_parallel, list_photos, load_image, reason
+from cprt.images import ImageIndex, check_ratio, image_size, in_parallel, list_photos, load_image
 from cprt.provenance import write_run
 from cprt.records import read_json, write_json, write_jsonl
 from data_prep.id_lists import read_ids
@@ -96,7 +96,7 @@ def cache_images(
                 image = load_image(source, max_pixels)
             except InputError as error:
                 target.unlink(missing_ok=True)  # of an earlier state of this photo
-                return False, reason(error, source, path)
+                return False, error.reason
             _write(image, target, quality, state)
         except OSError as error:
             if error.errno not in _OF_ONE_PHOTO:  # a full disk is the run's fault
@@ -172,9 +172,13 @@ def _settle(out: Path, how: dict[str, int]) -> None:
     there = [out / path for path in list_photos(out).photos]
     if not note.is_file() and there:
         raise InputError.at(out, "holds photos that cprt images did not make; choose another --out")
-    if not note.is_file() or read_json(note) != how:
+    try:
+        settled = note.is_file() and read_json(note) == how
+    except InputError:
+        settled = False
+    if not settled:
         for path in there:
-            os.utime(path, ns=(_STALE, _STALE))
+            os.utime(path, ns=(_STALE, _STALE), follow_symlinks=False)
         write_json(note, how)
 
 
@@ -212,7 +216,7 @@ def _print(report: dict[str, Any], out: str) -> None:
         ("without_source", "in the cache, yet no longer among the photos"),
     ):
         if names := report[key]:
-            print(f"  {len(names):,} {what}: {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}")
+            print(one_line(f"  {len(names):,} {what}: {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}"))
 
 
 if __name__ == "__main__":

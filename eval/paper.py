@@ -23,6 +23,7 @@ from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.files import read_yaml, write_text
 from cprt.guidance.regulations import Regulations
+from cprt.metrics.results import Metrics
 from cprt.provenance import sign, write_run
 from cprt.records import read_labels, read_object
 from cprt.tables import write_csv
@@ -158,7 +159,7 @@ def table5(taxonomy: Taxonomy) -> Table:
     return Table("table5", "the annotation questions, the paper's Table 5", ["", "level", "key", "question"], rows)
 
 
-def severity_table(name: str, rows: Sequence[Mapping[str, Any]], metrics: Mapping[tuple[str, str], Any]) -> Table:
+def severity_table(name: str, rows: Sequence[Mapping[str, Any]], metrics: Mapping[tuple[str, str], Metrics]) -> Table:
     """Tables 3 and 6: for each figure ours with its interval, the paper's, and the difference.
 
     Of the figures over pairs no difference is given: the paper's pairs are curated, ours are all.
@@ -171,11 +172,11 @@ def severity_table(name: str, rows: Sequence[Mapping[str, Any]], metrics: Mappin
         columns += [] if figure in _OTHER_PROTOCOL else [f"{head} difference"]
     found: list[list[Cell]] = []
     for row in rows:
-        ours = metrics.get((row["prompting"], row["model"])) or {}
-        cells: list[Cell] = [row["prompting"], row["model"], _rounded(ours.get("coverage"), 3)]
+        ours = metrics.get((row["prompting"], row["model"]))
+        cells: list[Cell] = [row["prompting"], row["model"], _rounded(ours.coverage if ours else None, 3)]
         for figure in figures:
-            low, high = (ours.get("ci") or {}).get(figure) or (None, None)
-            value, published, difference = _beside(ours.get(figure), row[figure], 3)
+            low, high = (ours.ci.get(figure) if ours else None) or (None, None)
+            value, published, difference = _beside(ours.figure(figure) if ours else None, row[figure], 3)
             cells += [value, _rounded(low, 3), _rounded(high, 3), published]
             cells += [] if figure in _OTHER_PROTOCOL else [difference]
         found.append(cells)
@@ -186,8 +187,8 @@ def severity_table(name: str, rows: Sequence[Mapping[str, Any]], metrics: Mappin
 # --- Reading -----------------------------------------------------------------------------------------------------
 
 
-def read_metrics(folder: Path, names: Mapping[str, str]) -> dict[tuple[str, str], tuple[Path, dict[str, Any]]]:
-    """(prompting, model) of Table 6 -> metrics.json and what it holds, of the runs in ``folder`` that are its rows."""
+def read_metrics(folder: Path, names: Mapping[str, str]) -> dict[tuple[str, str], tuple[Path, Metrics]]:
+    """(prompting, model) of Table 6 -> metrics.json and its metrics, of the runs in ``folder`` that are its rows."""
     if not folder.is_dir():
         raise InputError.at(folder, "is not a folder")
     found = {}
@@ -196,7 +197,7 @@ def read_metrics(folder: Path, names: Mapping[str, str]) -> dict[tuple[str, str]
         ours = names.get(f"{prompting} / {model}", f"{_MODELS[model]}-{_PROMPTINGS[prompting]}")
         file = folder / ours / "metrics.json"
         if file.is_file():
-            found[prompting, model] = file, read_object(file)
+            found[prompting, model] = file, Metrics.read(file)
     return found
 
 

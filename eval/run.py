@@ -22,6 +22,7 @@ from typing import Any
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.images import check_images, image_root
+from cprt.metrics.results import Metrics, to_json
 from cprt.models.ask import Model
 from cprt.models.local import DTYPES
 from cprt.models.rate_limiter import Stopped
@@ -127,7 +128,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     out, faults = Path(args.out), list[InputError]()
     predictions: dict[str, list[Prediction]] = {}
-    metrics: dict[str, dict[str, Any]] = {}
+    metrics: dict[str, Metrics] = {}
     records: dict[str, dict[str, Any]] = {}
     for judge in judges:
         check_output("cprt eval", out if len(judges) == 1 else out / judge.name, WRITES)
@@ -217,14 +218,14 @@ def ask(
 
 def write(
     folder: Path, one: Asked, labels: Sequence[Label], kept: Kept, taxonomy: Taxonomy, args: EvalArguments
-) -> tuple[list[Prediction], dict[str, Any]]:
+) -> tuple[list[Prediction], Metrics]:
     """Write predictions, metrics and run record of one judge. Raises InputError where not one photo got an answer."""
     judge = one.judge
     rows = [kept.get(key, quality(judge, label, taxonomy)) for label, key in zip(labels, one.keys, strict=True)]
     predictions = [predict(judge, label, row, taxonomy) for label, row in zip(labels, rows, strict=True)]
     write_jsonl(folder / "predictions.jsonl", predictions)
     metrics = measure(labels, predictions, taxonomy, file=str(folder / "predictions.jsonl"))
-    write_json(folder / "metrics.json", metrics)
+    write_json(folder / "metrics.json", to_json(metrics))
     config = {**vars(args), "models": [], "base_url": args.base_url and "endpoint", "judge": judge.spec.record()}
     write_run(
         "cprt eval",

@@ -34,9 +34,8 @@ from tqdm import tqdm
 
 from cprt.answers import STATUSES
 from cprt.config import option, parse, run
-from cprt.errors import InputError
+from cprt.errors import InputError, one_line
 from cprt.files import write_text
-from cprt.images import reason
 from cprt.models.ask import Model
 from cprt.models.local import DTYPES
 from cprt.models.rate_limiter import Stopped
@@ -224,11 +223,9 @@ def ask(
         rows = []
         for photo, key in keys.items():
             response = {"error": photo.problem or problems[photo]} if key is None else cache.get(key)
-            if (
-                key is not None and response is not None and "error" in response
-            ):  # it names the first photo of these bytes
-                first = requests[key].images[0]
-                response = {"error": reason(response["error"], first, first.name)}
+            if key is not None and response is not None and "error" in response:
+                first = requests[key].images[0]  # the photo of these bytes that was asked about
+                response = {"error": response["error"].removeprefix(one_line(f"{first}: "))}
             rows.append(score_row(photo, response, args, taxonomy))
     return rows, stopped
 

@@ -364,6 +364,37 @@ def test_a_full_disk_ends_the_run_and_leaves_what_was_made(tmp_path: Path):
     assert report["cached"] == 3 and 1 <= report["made"] <= 2
 
 
+def test_names_that_are_no_text_are_cached_and_told(tmp_path: Path, capsys):
+    photos, out = tmp_path / "photos", tmp_path / "cache"
+    photos.mkdir()
+    picture = busy((40, 30))
+    for name in ("a.jpg", "new\nline \x1b[31m.jpg", os.fsdecode(b"caf\xe9.png")):
+        picture.save(photos / name)
+    (photos / os.fsdecode(b"text\xe9.jpg")).write_text("no photo")
+    options = ["--images", str(photos), "--out", str(out), "--max_pixels", "2000"]
+    main(options)
+    assert quarantine(out) == {os.fsdecode(b"text\xe9.jpg"): "is not an image"}
+    for path in photos.iterdir():
+        if path.name != "a.jpg":
+            path.unlink()
+    capsys.readouterr()
+    main(options)
+    said = capsys.readouterr().out
+    assert "2 in the cache, yet no longer among the photos: caf\\udce9.jpg, new\\nline \\x1b[31m.jpg" in said
+    assert len(said.splitlines()) == 2
+
+
+def test_a_note_that_is_none_costs_no_more_than_the_work(tmp_path: Path):
+    photos, out = tmp_path / "photos", tmp_path / "cache"
+    photos.mkdir()
+    busy((40, 30)).save(photos / "a.jpg")
+    for content in ("", "[", "[]", '{"max_pixels": NaN}'):
+        cache_images(photos, out, 2000)
+        (out / "cache.json").write_text(content)
+        assert cache_images(photos, out, 2000)["made"] == 1
+    assert cache_images(photos, out, 2000)["made"] == 0
+
+
 def test_another_folder_of_photos_is_never_overwritten(tmp_path: Path):
     source = collection(tmp_path / "data")
     other = tmp_path / "other" / "images" / "val2017" / "rgb.jpg"

@@ -25,7 +25,7 @@ from PIL import Image, ImageDraw, ImageFont, ImageOps
 from tqdm import tqdm
 
 from cprt.errors import InputError
-from cprt.images import load_image, reason
+from cprt.images import load_image
 from cprt.provenance import file_digest
 from eval.model_inversion.collection.setups import Setup
 from eval.model_inversion.judge.degrade import MOST_LOOKED_AT, blurred, matching_radius
@@ -201,7 +201,7 @@ class Panels:
         try:
             image = load_image(self.root / path, None if crop else 4 * TILE * TILE)
         except InputError as error:
-            raise InputError(f"{path}: {reason(error, self.root / path, path)}") from error
+            raise InputError(f"{path}: {error.reason}") from error
         if min(image.size) < _LEAST:
             raise InputError(f"{path}: is too small to show anything ({image.width} x {image.height} pixels)")
         if crop is not None:

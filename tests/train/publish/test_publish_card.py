@@ -115,10 +115,11 @@ def test_the_recipe_is_the_runs_own(publish, hub, trained):
     "change, reason",
     [
         ({"pearson": "high"}, "field 'pearson': is not a number"),
-        ({"coverage": None}, "field 'coverage': is not a number"),
-        ({"n": 0}, "field 'n': is not a number of photos"),
+        ({"coverage": None}, "field 'coverage': says that no photo was asked about"),
+        ({"n": 0}, "field 'n': says that no photo was asked about"),
+        ({"n": 1.5}, "field 'n': is not a whole number"),
         ({"ci": {"mae": [1]}}, "field 'ci.mae': is not an interval"),
-        ({"status_counts": {"ok": "many"}}, "field 'status_counts.ok': is not a number of photos"),
+        ({"status_counts": {"ok": "many"}}, "field 'status_counts.ok': is not a whole number"),
     ],
 )
 def test_metrics_that_are_none(publish, hub, trained, tmp_path, change, reason):
