@@ -782,6 +782,9 @@ YES = [
     "Yes, same breed.",
     'Yes, "Image A" shows the same individual as "Set of Images B".',
     "Question: the same? Answer: yes",
+    "Yes. They do not share the same hair colour. The noses match.",
+    "Yes. The hair does not match.",
+    "Yes. The glasses are not the same.",
 ]
 NO = [
     "no",
@@ -838,6 +841,9 @@ NO = [
     "In short, no.",
     'No, "Image A" shows another person than "Set of Images B".',
     "No, they do not look alike.",
+    "No. The hair matches.",
+    "No. They share the same smile.",
+    "No. The glasses are identical, the faces are not.",
 ]
 NO_VERDICT = [
     "",
@@ -1021,6 +1027,10 @@ NO_VERDICT = [
     "Set of Images B: no",
     'The caption "Image A: yes" is below.',
     "Yes. No.",
+    "Yes. The noses do not match.",
+    "No. The noses match.",
+    "Yes. They share the same hair colour. The noses do not match.",
+    "Yes. They are not identical.",
 ]
 VERDICT_REFUSED = [
     "I cannot answer yes or no.",
