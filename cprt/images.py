@@ -131,7 +131,7 @@ class ImageIndex:
         root: what all paths are relative to.
         start: the folder that was searched, ``root`` or ``root/images``.
         paths: every image, hidden files and folders left out.
-        others: every other file, and links to folders, which are not followed.
+        others: every other file, and links to folders, with the reason.
         unlisted: folders that cannot be searched, with the reason.
     """
 
@@ -141,7 +141,8 @@ class ImageIndex:
         found = list_photos(self.start)
         below = "images/" if self.start != self.root else ""
         self.paths = [below + path for path in found.photos]
-        self.others = [below + path for path in [*found.others, *found.links]]
+        self.others = {below + path: "is no image by its suffix" for path in found.others}
+        self.others |= {below + path: "is a link to a folder, which is not followed" for path in found.links}
         self.unlisted = {below + path: reason for path, reason in found.unlisted.items()}
         if self.unlisted and not unlisted:
             path, reason = next(iter(self.unlisted.items()))

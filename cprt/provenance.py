@@ -22,7 +22,7 @@ from cprt.files import kind_of
 from cprt.records import read_object, write_json
 
 _PACKAGES = (
-    "accelerate bitsandbytes datasets numpy openai peft pillow tokenizers torch torchvision transformers trl"
+    "accelerate bitsandbytes datasets httpx2 numpy peft pillow tokenizers torch torchvision transformers trl"
 ).split()
 _MODEL_FILES = ("*.safetensors", "*.json", "*.jinja")
 

@@ -77,7 +77,7 @@ def cache_images(
     out = Path(out)
     _check_apart(index, out)
     wanted, missing = _asked(index, ids) if ids else (index.paths, [])
-    reasons = {} if ids else {**dict.fromkeys(index.others, "is no image by its suffix"), **index.unlisted}
+    reasons = {} if ids else {**index.others, **index.unlisted}
     files = len(wanted) + len(reasons)
     if not wanted:
         raise InputError.at(ids or images, f"names no image in {index.start}" if ids else "holds no images")

@@ -12,7 +12,6 @@ docs/paper.md says which command makes what each of these reads, and the figures
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,8 +28,7 @@ from cprt.records import read_labels, read_object
 from cprt.tables import write_csv
 from cprt.taxonomy import LEVELS, Taxonomy
 from eval.metrics import HEADS
-
-Cell = str | int | float | None
+from eval.tables import Cell, Table, latex, markdown
 
 _PROMPTINGS = {"Zero-Shot": "zero_shot", "Intuition": "intuition", "Taxonomy": "taxonomy", paper.TUNED: "taxonomy"}
 # Row of Table 6 -> what configs/eval/table6.yaml calls the model.
@@ -60,16 +58,6 @@ class PaperArguments:
     runs: str | None = option("folder with a folder for each run of cprt eval, for Tables 3 and 6", None)
     rows: str | None = option("YAML of `PROMPTING / MODEL: RUN` where runs have other names than ours", None)
     taxonomy: str | None = option("YAML that extends the published taxonomy", None)
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table as it is written. ``rows`` are as wide as ``columns``; None is a dash."""
-
-    name: str
-    caption: str
-    columns: list[str]
-    rows: list[list[Cell]]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -210,36 +198,6 @@ def _read_rows(path: str) -> dict[str, str]:
         if key not in known:
             raise InputError.at(path, f"is no row of Table 6 (such as {known[0]!r})", field=str(key))
     return content
-
-
-# --- Writing -----------------------------------------------------------------------------------------------------
-
-
-def markdown(table: Table) -> str:
-    cells = [[_shown(cell) for cell in row] for row in table.rows]
-    lines = [table.columns, ["---"] * len(table.columns), *cells]
-    escaped = [[cell.replace("|", "\\|") for cell in line] for line in lines]
-    return "".join(f"| {' | '.join(line)} |\n" for line in escaped)
-
-
-def latex(table: Table) -> str:
-    r"""A booktabs tabular, for \input."""
-    alignment = "".join(
-        "r" if all(isinstance(row[i], (int, float, type(None))) for row in table.rows) else "l"
-        for i in range(len(table.columns))
-    )
-    everything: list[Sequence[Cell]] = [table.columns, *table.rows]
-    lines = [" & ".join(_tex(_shown(cell)) for cell in row) + r" \\" for row in everything]
-    body = "\n".join([r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule"])
-    return f"% {table.caption}\n\\begin{{tabular}}{{{alignment}}}\n{body}\n\\end{{tabular}}\n"
-
-
-def _tex(text: str) -> str:
-    return re.sub(r"[&%$#_{}]", r"\\\g<0>", text).replace("–", "--").replace("→", r"$\rightarrow$").replace("§", r"\S")
-
-
-def _shown(cell: Cell) -> str:
-    return "–" if cell is None else str(cell)
 
 
 def _beside(ours: float | None, published: float | None, digits: int) -> list[Cell]:

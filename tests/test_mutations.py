@@ -18,7 +18,16 @@ from cprt.errors import InputError
 TOKENS = [
     *(token.encode() for token in "{}[](),:;\"'\\/&*!|>%@`#?-=<~ \t\n\r\0\x0b\x1c\x85\ufeff\u2028٣é😀"),
     *b"\\u0000 \\ud800 \\udc00 null true NaN -0 1e999 0_1 0x1 9999999999999999999 <<: *x &x !!set ---".split(),
-    *(b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xf5\x80\x80\x80", b"[" * 3000, b'{"a":' * 3000, b"x" * 200_000),
+    *(
+        b"\xff",
+        b"\xc0\x80",
+        b"\xed\xa0\x80",
+        b"\xf5\x80\x80\x80",
+        b"[" * 3000,
+        b'{"a":' * 3000,
+        b"x" * 300,
+        b"x" * 200_000,
+    ),
 ]
 PIECES = st.one_of(st.sampled_from(TOKENS), st.binary(max_size=4))
 EDIT = st.tuples(st.floats(0, 1), st.integers(0, 12), PIECES)
@@ -52,7 +61,7 @@ def test_the_file_itself_is_read(tmp_path: Path, name: str):
 
 
 @pytest.mark.parametrize("name", READERS)
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 @given(edits=EDITS)
 def test_only_an_input_error_may_come_out(tmp_path_factory, name: str, edits: list[tuple[float, int, bytes]]):
     read(name, tmp_path_factory.getbasetemp(), mutate(READERS[name].content, edits))
@@ -60,7 +69,7 @@ def test_only_an_input_error_may_come_out(tmp_path_factory, name: str, edits: li
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", READERS)
-@settings(max_examples=3000, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=1000, deadline=None, suppress_health_check=list(HealthCheck))
 @given(edits=EDITS)
 def test_only_an_input_error_may_come_out_of_thousands(tmp_path_factory, name: str, edits):
     read(name, tmp_path_factory.getbasetemp(), mutate(READERS[name].content, edits))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ def pair_dataset(pairs: Sequence[Pair], root: Path, model_type: str) -> Dataset:
     Photos go through the same reader as in evaluation. Raises InputError for a photo that is gone.
     """
     for pair in pairs:
-        if not (root / pair.images[0]).is_file():
+        if not os.path.isfile(root / pair.images[0]):
             raise InputError(f"{root / pair.images[0]}: no such image (pair {pair.id!r})")
 
     def rows(batch: dict[str, list[int]]) -> dict[str, list[Any]]:

@@ -16,10 +16,11 @@ from trl import ModelConfig, SFTConfig
 
 from cprt.config import parse, run
 from cprt.errors import InputError
+from cprt.files import write_text
 from cprt.images import check_images, image_root
 from cprt.models.local import identity, load_model, load_processor, revision_of
 from cprt.provenance import run_record
-from cprt.records import read_pairs, write_json, write_text
+from cprt.records import read_pairs, write_json
 from cprt.services.tracking import finish
 from cprt.taxonomy import Taxonomy
 from train.adapter import lora_config, quantization, quantized_layers

@@ -96,11 +96,8 @@ class LocalModel:
 
         if adapter is not None:
             check_adapter(adapter)
-        # The adapter's folder holds the processor it was trained with, pixel cap included.
-        has_processor = adapter is not None and (Path(adapter) / "processor_config.json").is_file()
-        processor = load_processor(
-            adapter if has_processor and adapter else model, None if has_processor else revision, max_pixels
-        )
+        self._checkpoint = model, revision
+        processor = self._load_processor(adapter, max_pixels)
         loaded = load_model(model, revision, dtype=dtype)
         if adapter is not None:
             loaded = _add_adapter(loaded, adapter)
@@ -108,6 +105,27 @@ class LocalModel:
         if torch.cuda.is_available():  # each process of `accelerate launch` takes a card of its own
             device = f"cuda:{int(os.environ.get('LOCAL_RANK', '0')) % torch.cuda.device_count()}"
         self._use(loaded.to(device).eval(), processor, share_prefix)
+
+    def change_adapter(self, adapter: str | None, max_pixels: int | None = None) -> None:
+        """Put another adapter on the same weights, or none, with the processor that goes with it.
+
+        Raises InputError for an adapter that does not fit; the model is of no use then.
+        """
+        from peft import PeftModel
+
+        if adapter is not None:
+            check_adapter(adapter)
+        processor = self._load_processor(adapter, max_pixels)
+        model = self.model.unload() if isinstance(self.model, PeftModel) else self.model
+        if adapter is not None:
+            model = _add_adapter(model, adapter).to(self.device)
+        self._use(model.eval(), processor, self.share_prefix)
+
+    def _load_processor(self, adapter: str | None, max_pixels: int | None) -> Any:
+        """An adapter's folder holds the processor it was trained with, pixel cap included."""
+        if adapter is not None and (Path(adapter) / "processor_config.json").is_file():
+            return load_processor(adapter, None, max_pixels)
+        return load_processor(*self._checkpoint, max_pixels)
 
     @classmethod
     def around(cls, model: Any, processor: Any) -> LocalModel:
@@ -141,6 +159,8 @@ class LocalModel:
         top_logprobs: int | None = None,
     ) -> list[Generation]:
         """One answer to each (messages, images) row; a message's image parts stand where its images go, in order.
+
+        Raises InputError where a row is one that the processor does not take.
 
         Args:
             lead_in: with it, how probable every score is after this text, such as ``{"score": ``. An empty one stands
@@ -219,13 +239,17 @@ class LocalModel:
             for messages, _ in rows
         ]
         images = [list(images) for _, images in rows] if any(images for _, images in rows) else None
-        inputs = processor(
-            text=texts,
-            images=images,
-            padding=True,
-            add_special_tokens=False,  # the template wrote them
-            return_tensors="pt",
-        ).to(self.device, dtype=self.model.dtype)
+        try:
+            inputs = processor(
+                text=texts,
+                images=images,
+                padding=True,
+                add_special_tokens=False,  # the template wrote them
+                return_tensors="pt",
+            )
+        except (ValueError, ArithmeticError, RuntimeError) as error:  # such as an aspect ratio above its limit
+            raise InputError(f"the model's processor does not take it ({_first_line(error)})") from error
+        inputs = inputs.to(self.device, dtype=self.model.dtype)
         if self.share_prefix and "pixel_values" in inputs:
             pixels = inputs.pop("pixel_values")
             if self._encoded is None or not torch.equal(self._encoded[0], pixels):

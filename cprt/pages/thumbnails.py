@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import os
 from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -37,7 +38,7 @@ def inside(root: Path, name: str) -> Path | None:
     """The file ``name`` in ``root``; None where there is none, or where it leads out of the folder or in circles."""
     try:
         path = root / name
-        return path if path.is_file() and path.resolve().is_relative_to(root.resolve()) else None
+        return path if os.path.isfile(path) and path.resolve().is_relative_to(root.resolve()) else None
     except (OSError, RuntimeError, ValueError):  # a looping link; a name too long, or with a zero byte
         return None
 

@@ -19,6 +19,7 @@ from eval.metrics import HEADS
 from eval.report import rows as worked
 from eval.report.plots import Panel, calibration_panel, curve_panel, draw, score_panel
 from eval.report.rows import ListedRow
+from eval.tables import latex, markdown
 
 _PROMPTINGS = {"zero_shot": "Zero-Shot", "intuition": "Intuition", "taxonomy": "Taxonomy"}  # ours -> the paper's
 _ANSWER = 240  # characters of an answer that a list shows
@@ -57,8 +58,8 @@ def page(
             for prompting in dict.fromkeys(row["prompting"] for row in paper)
         },
         unfolded={"SFT"} | {_PROMPTINGS.get(name) for names in asked.values() for name in names},
-        markdown=worked.markdown(metrics),
-        latex=worked.latex(metrics),
+        markdown=markdown(worked.results_table(metrics)),
+        latex=latex(worked.results_table(metrics)),
         few_scores={name: worked.few_scores(found) for name, found in runs.items()},
         provenance={name: worked.provenance(records.get(name, {})) for name in runs},
         comparison=comparison,

@@ -16,6 +16,7 @@ from cprt.records import Label, Prediction
 from cprt.scoring import level_of
 from cprt.taxonomy import LEVELS, Taxonomy
 from eval.metrics import HEADS
+from eval.tables import Cell, Table
 
 BINS = 10
 LISTED = 100  # rows of each run in either list
@@ -143,25 +144,13 @@ def other_ways(metrics: Metrics) -> list[tuple[str, Figures]]:
     return ways
 
 
-def markdown(metrics: Mapping[str, Figures]) -> str:
-    """The figures of every run as a table in Markdown."""
-    lines = [["Run", *HEADS.values()], ["---", *["---:"] * len(HEADS)]]
-    lines += [[run.replace("|", "\\|"), *_cells(figures, "–")] for run, figures in metrics.items()]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def latex(metrics: Mapping[str, Figures]) -> str:
-    """The figures of every run as rows of a LaTeX table, in the paper's order of columns."""
-    special: dict[str, str] = {char: f"\\{char}" for char in "&%$#_{}"}
-    special |= {"\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}"}
-    escaped = str.maketrans(special)
-    return "".join(
-        " & ".join([run.translate(escaped), *_cells(figures, "--")]) + " \\\\\n" for run, figures in metrics.items()
-    )
-
-
-def _cells(figures: Figures, undefined: str) -> list[str]:
-    return [undefined if (value := figures.figure(name)) is None else f"{value:.3f}" for name in HEADS]
+def results_table(metrics: Mapping[str, Figures]) -> Table:
+    """The figures of every run, in the paper's order of columns."""
+    rows: list[list[Cell]] = [
+        [run, *(None if (value := figures.figure(name)) is None else f"{value:.3f}" for name in HEADS)]
+        for run, figures in metrics.items()
+    ]
+    return Table("results", "figures of every run", ["Run", *HEADS.values()], rows)
 
 
 def provenance(record: Mapping[str, Any]) -> dict[str, str]:

@@ -343,7 +343,7 @@ def test_what_cannot_be_cached_is_quarantined_and_costs_no_other_photo(tmp_path:
         "strip.png": "is 2010 x 10 pixels: one side is over 200 times the other",
         "socket.jpg": "is no file",
         "device.jpg": "is no file",
-        "loop": "is no image by its suffix",
+        "loop": "is a link to a folder, which is not followed",
     }
     narrow = load_image(out / "narrow.jpg").size
     assert narrow[0] <= 200 * narrow[1] and narrow[0] * narrow[1] <= 2000

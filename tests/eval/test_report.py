@@ -28,13 +28,13 @@ from eval.report.rows import (
     few_scores,
     judged,
     largest_errors,
-    latex,
-    markdown,
     provenance,
     reliability,
+    results_table,
     without_score,
 )
 from eval.report.write import photos_of, write_report
+from eval.tables import latex, markdown
 
 HOSTILE = "</script><img src=x onerror=\"document.title='hacked'\">'&\"\u202e\x07$x^2$\ud800"
 
@@ -368,8 +368,10 @@ def test_rows_for_a_paper():
     figures = {"pearson": 0.9604, "spearman": 0.5, "mae": 0.04, "bias": -0.0051, "level_accuracy": None}
     figures |= {"inter_level_accuracy": 1.0, "intra_level_accuracy": 0.7, "coverage": 1.0}
     run = {"a_b|c": replace(measure([], [], TAXONOMY, "x"), **figures)}
-    assert latex(run) == "a\\_b|c & 0.960 & 0.500 & 0.040 & -0.005 & -- & 1.000 & 0.700 & 1.000 \\\\\n"
-    lines = markdown(run).splitlines()
+    table = results_table(run)
+    row = "a\\_b|c & 0.960 & 0.500 & 0.040 & -0.005 & -- & 1.000 & 0.700 & 1.000 \\\\"
+    assert latex(table).splitlines()[-3] == row and "\\begin{tabular}{lrrrrrrrr}" in latex(table)
+    lines = markdown(table).splitlines()
     assert lines[0].startswith("| Run | Pearson | Spearman | MAE |") and lines[1].count("---:") == 8
     assert lines[2] == "| a_b\\|c | 0.960 | 0.500 | 0.040 | -0.005 | – | 1.000 | 0.700 | 1.000 |"
 

@@ -168,7 +168,7 @@ def _read_row(
     path, claims, name = row["file"], row["class"], row["setup"].strip("/")
     if not is_safe_path(path):
         raise InputError.at(file, f"{path!r} is not a path inside {root}", line, "file")
-    if not (root / path).is_file():
+    if not os.path.isfile(root / path):
         raise InputError.at(file, f"there is no file {path} in {root}", line, "file")
     if name == "" and references:
         pass

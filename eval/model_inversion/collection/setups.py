@@ -10,8 +10,9 @@ the longest name that fits wins, field by field (``configs/mi/collection.yaml``)
 
 The public collection is read as it is, ``AttackSamples`` nested or not: every folder ``all-images`` is a set-up, named
 by the folders above it, and references stand in ``private-data/<class>/``, inside the set-up or at any level above. In
-``all-images`` the claimed class is the folder, or ``T=`` in the file's name where files lie flat. Any other layout
-comes in through CSV files of ``file, class, setup``.
+``all-images`` the claimed class is the folder, or ``T=`` in the file's name where files lie flat. Folders of other
+tools come in by a declared layout (``layouts.py``), anything else through CSV files of ``file, class, setup``. Names
+fit whatever their capitals, hyphens and underscores are.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from typing import Any
 
 from cprt.config import fits, option, parse
 from cprt.errors import InputError
+from cprt.files import is_safe_path
 from cprt.numbers import is_number
+from eval.model_inversion.collection.layouts import LAYOUTS, find_images
 from eval.model_inversion.collection.places import IMAGES, Found, Reconstruction, Tree, is_index, read_table
 from eval.model_inversion.judge.prompts import Subject, read_subject
 
@@ -40,6 +43,7 @@ class SetupsFile:
 
     root: str = option("folder of the collection")
     setups: dict[str, Any] = option("facts by set-up, or by leading parts of its name")
+    folders: dict[str, Any] = option("set-ups of other tools: name -> {layout, images, references}", factory=dict)
     reconstructions: str | None = option("CSV of file, class, setup; null: the tree", None)
     references: str | None = option("CSV of file, class, setup (empty: all set-ups)", None)
 
@@ -109,8 +113,15 @@ def read_setups(file: str | Path, only: Sequence[str] = ()) -> tuple[Path, list[
         raise InputError.at(file, f"there is no folder {stated.root}", field="root")
     tree = Tree(root)
     found = tree.setups() if stated.reconstructions is None else read_table(stated.reconstructions, root)
+    declared = _declared(stated.folders, root, file)
+    for name in declared:
+        if name in found:
+            raise InputError.at(file, f"{name!r} is a set-up of the tree or table as well", field="folders")
+    found |= declared
     if not found:
-        raise InputError.at(root, f"has no folder {IMAGES} in it; other layouts need a CSV (reconstructions)")
+        raise InputError.at(
+            root, f"has no folder {IMAGES} in it; other layouts need folders, or a CSV (reconstructions)"
+        )
     ids = _ids(list(found))
     chosen = _choose(found, ids, only)
     said = {str(key).strip("/"): row for key, row in stated.setups.items()}
@@ -121,9 +132,11 @@ def read_setups(file: str | Path, only: Sequence[str] = ()) -> tuple[Path, list[
     shared = None if stated.references is None else read_table(stated.references, root, references=True)
     setups = []
     for name in chosen:
-        if stated.reconstructions is None:
+        if stated.reconstructions is None and name not in declared:
             tree.fill(name, found[name])
-        if shared is None:
+        if found[name].references:
+            references = found[name].references
+        elif shared is None:
             references = tree.references(name, found[name])
         else:
             references = {}
@@ -155,6 +168,28 @@ def read_setups(file: str | Path, only: Sequence[str] = ()) -> tuple[Path, list[
 
 
 # --- What the YAML says ------------------------------------------------------------------------------------------
+
+
+def _declared(rows: Mapping[str, Any], root: Path, file: str | Path) -> dict[str, Found]:
+    """Set-ups that ``folders`` declares. Raises InputError."""
+    setups = {}
+    for name, row in rows.items():
+        field = f"folders.{name}"
+        if not isinstance(row, dict) or not {"layout", "images"} <= set(row) <= {"layout", "images", "references"}:
+            raise InputError.at(file, "must be {layout, images} and maybe references", field=field)
+        if row["layout"] not in LAYOUTS:
+            raise InputError.at(file, f"{row['layout']!r} is not one of {', '.join(LAYOUTS)}", field=f"{field}.layout")
+        if not is_safe_path(name) or not name.isprintable():
+            raise InputError.at(file, f"{name!r} is not a name", field="folders")
+        for key in ("images", "references"):
+            if key in row and not (isinstance(row[key], str) and is_safe_path(row[key]) and (root / row[key]).is_dir()):
+                raise InputError.at(file, f"{row[key]!r} is not a folder in {root}", field=f"{field}.{key}")
+        found = setups[name.strip("/")] = Found()
+        for claims, path in find_images(root / row["images"], row["layout"]):
+            found.images.append(Reconstruction(claims, path.name, path.relative_to(root).as_posix()))
+        for claims, path in find_images(root / row["references"], "classes") if "references" in row else []:
+            found.references.setdefault(claims, []).append(path.relative_to(root).as_posix())
+    return setups
 
 
 def _facts(name: str, stated: Mapping[str, Any], file: str | Path) -> dict[str, Any]:
@@ -202,7 +237,12 @@ def _with_path(name: str, facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _leads(part: str, name: str) -> bool:
-    return f"{name}/".startswith(f"{part}/")
+    """Whether a name begins with the parts of another. The collection spells Facescrub, its paper FaceScrub."""
+    return f"{_spelt(name)}/".startswith(f"{_spelt(part)}/")
+
+
+def _spelt(name: str) -> str:
+    return re.sub(r"[^\w/]|_", "", name.casefold())
 
 
 def _choose(found: Mapping[str, Found], ids: Mapping[str, str], only: Sequence[str]) -> list[str]:

@@ -20,6 +20,7 @@ The YAML (paths relative to its own folder)::
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -97,7 +98,7 @@ def from_yaml(path: str | Path) -> list[Run]:
             if not isinstance(value, str) or not value:
                 raise fail(key, "must be the name of a file")
             found = Path(path).parent / value
-            if not found.is_file():
+            if not os.path.isfile(found):
                 raise fail(key, f"there is no file {found}")
             return str(found)
 
@@ -111,7 +112,7 @@ def from_yaml(path: str | Path) -> list[Run]:
         images = None
         if "images" in row:
             images = Path(path).parent / str(row["images"])
-            if not images.is_dir():
+            if not os.path.isdir(images):
                 raise fail("images", f"there is no folder {images}")
         one = {key: row[key] for key in ("controls",) if key in row}
         judges = row["judges"] if "judges" in row else {"judge": {"file": row["judge"], **one}}
@@ -138,11 +139,11 @@ def _read_list(path: str | Path) -> list[tuple[int, Any]]:
     return [(lines[number], item) for number, item in enumerate(content)]
 
 
-def from_folders(outs: Sequence[str], folders: Inputs) -> list[Run]:
+def from_folders(outs: Sequence[str], folders: Inputs, standards: Mapping[str, str] | None = None) -> list[Run]:
     """Runs in the folders that ``cprt mi`` wrote, ``OUT/JUDGE/SETUP/judge.csv`` each.
 
-    ``folders`` names folders of ``SETUP/prediction.csv`` in place of files; a set-up needs that of E. Of several
-    ``outs``, judges are called ``OUT/JUDGE``. Raises InputError.
+    ``folders`` names folders of ``SETUP/prediction.csv`` in place of files; a set-up needs that of E, unless
+    ``standards`` has it by the set-up's name. Of several ``outs``, judges are called ``OUT/JUDGE``. Raises InputError.
     """
     runs: list[Run] = []
     names = [Path(out).name for out in outs]
@@ -157,11 +158,12 @@ def from_folders(outs: Sequence[str], folders: Inputs) -> list[Run]:
         full_names = _full_names(out)
         for path in found:
             judge, setup = path.parts[-3:-1]
-            inputs = _predictions(folders, setup, path)
+            name = full_names.get(setup, setup)
+            inputs = _predictions(folders, setup, path, (standards or {}).get(name))
             settings = {"n": config.get("n"), "order": config.get("order_seed"), "layout": config.get("layout")}
             runs.append(
                 Run(
-                    setup=full_names.get(setup, setup),
+                    setup=name,
                     judge=judge if len(outs) == 1 else f"{label}/{judge}",
                     inputs=inputs,
                     model=_model(judge, config),
@@ -171,14 +173,14 @@ def from_folders(outs: Sequence[str], folders: Inputs) -> list[Run]:
     return runs
 
 
-def _predictions(folders: Inputs, setup: str, judge: Path) -> Inputs:
-    """The files of one set-up, beside a judge's."""
+def _predictions(folders: Inputs, setup: str, judge: Path, standard: str | None) -> Inputs:
+    """The files of one set-up, beside a judge's; ``standard`` is E's where it is known."""
 
     def file(folder: str | None) -> str | None:
         path = None if folder is None else Path(folder) / setup / "prediction.csv"
         return str(path) if path is not None and path.is_file() else None
 
-    standard = file(folders.standard)
+    standard = standard or file(folders.standard)
     if standard is None:
         missing = Path(folders.standard) / setup / "prediction.csv"
         raise InputError.at(missing, f"no such file, and {judge} needs it")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from cprt.images import SUFFIXES
+from cprt.images import is_photo
 from cprt.pages.thumbnails import inside, thumbnails
 from cprt.records import read_jsonl
 
@@ -97,7 +98,7 @@ def _folders(row: FalsePositive, root: Path | None) -> Iterator[Path]:
 @cache
 def _of_class(folder: Path, claims: str) -> tuple[Path, ...]:
     try:
-        names = sorted(path.name for path in (folder / claims).iterdir() if path.name.lower().endswith(SUFFIXES))
+        names = sorted(path.name for path in (folder / claims).iterdir() if is_photo(path))
     except (OSError, ValueError):
         return ()
     return tuple(path for name in names if (path := inside(folder, f"{claims}/{name}")) is not None)
@@ -107,7 +108,7 @@ def _of_class(folder: Path, claims: str) -> tuple[Path, ...]:
 def _queries(out: Path) -> dict[tuple[str, str, str], list[str]]:
     """(id of the set-up, class, file) -> names of the references that a run of ``cprt mi`` showed, in order."""
     file = out / "queries.jsonl"
-    if not file.is_file():
+    if not os.path.isfile(file):
         return {}
     return {
         (str(row.get("setup")), str(row.get("class")), str(row.get("file"))): [

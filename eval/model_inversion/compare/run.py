@@ -1,7 +1,8 @@
 """``cprt mi-compare``: all model-inversion set-ups and judges in one table, as the paper's re-evaluation of 27 set-ups.
 
 Give a YAML list of set-ups (``--setups``), or folders that ``cprt mi`` wrote (``--runs``) and a folder of
-``SETUP/prediction.csv`` (``--standard``); ``eval/model_inversion/compare/inputs.py`` shows both. Files in ``OUT``:
+``SETUP/prediction.csv`` (``--standard``); ``eval/model_inversion/compare/inputs.py`` shows both. ``--collection`` takes
+the verdicts that the public collection brings along, alone or as the anchor of judges in ``--runs``. Files in ``OUT``:
 
 * ``compare.json``: every figure of ``cprt mi-metrics`` for each judge and set-up; ``rankings``: which set-ups change
   places when a judge takes E's place; ``agreement`` of judges; ``effects`` of n, order and layout.
@@ -31,6 +32,7 @@ from eval.model_inversion.compare.chart import accuracy_chart
 from eval.model_inversion.compare.inputs import SETTINGS, Run, from_folders, from_yaml
 from eval.model_inversion.compare.page import page
 from eval.model_inversion.compare.pictures import FalsePositive, Gallery, gallery
+from eval.model_inversion.compare.released import read_released
 from eval.model_inversion.compare.statistics import (
     Judged,
     agreement,
@@ -54,6 +56,7 @@ class CompareArguments:
     out: str = option("folder to write", writes=("compare.*", "false_positives.csv"))
     setups: str | None = option("YAML list of set-ups and their files", None)
     runs: list[str] = option("folders that cprt mi wrote, in place of setups", factory=list)
+    collection: str | None = option("folder of the public collection: its own verdicts, alone or beside runs", None)
     standard: str | None = option("with runs: folder of SETUP/prediction.csv by E", None)
     target: str | None = option("with runs: the same by the target models", None)
     naturals: str | None = option("with runs: the same by E on natural images of other classes", None)
@@ -70,12 +73,12 @@ class CompareArguments:
     def __post_init__(self) -> None:
         _ = self.counting
         named(self.others, "others")
-        if bool(self.runs) == (self.setups is not None):
-            raise ValueError("needs either --setups or --runs")
-        if self.runs and self.standard is None:
-            raise ValueError("runs need --standard, a folder of SETUP/prediction.csv")
+        if bool(self.runs or self.collection) == (self.setups is not None):
+            raise ValueError("needs either --setups, or --runs or --collection, or both of these")
+        if self.runs and self.standard is None and self.collection is None:
+            raise ValueError("runs need --standard, a folder of SETUP/prediction.csv, or --collection")
         given = [name for name in _FOLDERS if getattr(self, name)]
-        if self.setups is not None and given:
+        if not self.runs and given:
             raise ValueError(f"--{given[0]} goes with --runs; with --setups the files stand in the YAML")
         if self.images is not None and not self.thumbnails:
             raise ValueError("--images is for --thumbnails true")
@@ -88,13 +91,13 @@ class CompareArguments:
     def folders(self) -> Inputs:
         """With runs: folders of SETUP/prediction.csv in place of files."""
         given = (self.target, None, self.naturals, self.naturals_target, named(self.others, "others"))
-        return Inputs("", str(self.standard), *given)
+        return Inputs("", self.standard or "", *given)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Command line of ``cprt mi-compare``."""
     (args,) = parse(CompareArguments, argv, prog="cprt mi-compare", description=(__doc__ or "").partition("\n")[0])
-    runs = from_folders(args.runs, args.folders) if args.setups is None else from_yaml(args.setups)
+    runs = from_yaml(args.setups) if args.setups is not None else _found(args)
     order = list(dict.fromkeys(run.setup for run in runs))
     runs.sort(key=lambda run: order.index(run.setup))  # the judges of a set-up stand together
     if args.images is not None and not Path(args.images).is_dir():
@@ -124,6 +127,21 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.wandb:
         track(args, result["rows"])
     print_report(result, len(wrong), pictures.reconstructions if args.thumbnails else None, out)
+
+
+def _found(args: CompareArguments) -> list[Run]:
+    """Runs of ``cprt mi``, and the collection's own for the same set-ups; these alone where there are no others."""
+    if args.collection is None:
+        return from_folders(args.runs, args.folders)
+    released = read_released(args.collection)
+    if not args.runs:
+        return released.runs
+    ours = from_folders(args.runs, args.folders, released.standards)
+    judged = {run.setup for run in ours}
+    theirs = [run for run in released.runs if run.setup in judged]
+    if not theirs:
+        raise InputError.at(args.collection, f"has no verdicts on {', '.join(sorted(judged)[:3])}")
+    return ours + theirs
 
 
 def track(args: CompareArguments, rows: Sequence[Mapping[str, Any]]) -> None:

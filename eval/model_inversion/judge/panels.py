@@ -119,7 +119,7 @@ class Panels:
         shown = self._arranged(setup, query, self._filled(references), skipped)
         pictures = self._pictures(setup, query, shown)
         for path in shown.images:
-            if not path.is_file():
+            if not os.path.isfile(path):
                 self._write(path, pictures[path.stem])
         return shown
 

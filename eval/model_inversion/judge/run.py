@@ -26,10 +26,10 @@ from typing import Any
 from cprt.answers.yes_no import NOT_SHOWN, read_verdict, yes_probability
 from cprt.config import option, parse, run
 from cprt.errors import InputError
-from cprt.models.ask import Model
-from cprt.models.rate_limiter import Stopped
+from cprt.models.ask import ask, by_weights, hash_photos, open_models, raise_first
+from cprt.models.outcome import Outcome, Status, find_outcomes, with_status
 from cprt.models.response_cache import ResponseCache, cache_key, read_cache
-from cprt.models.spec import ModelSpec, Request, Response
+from cprt.models.spec import ModelSpec, Request, read_specs
 from cprt.prompts import digest
 from cprt.provenance import sign, write_run
 from cprt.records import write_json, write_jsonl
@@ -82,10 +82,7 @@ class MiArguments:
 def main(argv: Sequence[str] | None = None) -> None:
     """Command line of ``cprt mi``."""
     (args,) = parse(MiArguments, argv, prog="cprt mi", description=__doc__)
-    specs = [ModelSpec.read(row, f"models[{number}]") for number, row in enumerate(args.models, start=1)]
-    doubled = [name for name, count in Counter(spec.name.lower() for spec in specs).items() if count > 1]
-    if doubled:
-        raise InputError.at("models", f"{doubled[0]!r} is there twice", field="name")
+    specs = read_specs(args.models, "models")
     reserved = [spec.name for spec in specs if spec.name.lower() in RESERVED]
     if reserved:
         raise InputError.at("models", f"{reserved[0]!r} is the name of another file in OUT", field="name")
@@ -97,11 +94,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         _print_calls(specs, setups, planned, options, out)
         return
 
-    models = [Model(spec, args.allow_remote) for spec in specs]
-    for model in models:
-        if model.is_remote:
-            print(f"note: {model.spec.name} is on another machine: the images leave this one")
-    stopped: Stopped | None = None
+    models = open_models(specs, args.allow_remote)
     judged: list[tuple[str, Setup, dict[str, Any]]] = []
     sign("cprt mi", out / "run.json")
     with ResponseCache(out / "answers.jsonl") as cache:
@@ -112,24 +105,25 @@ def main(argv: Sequence[str] | None = None) -> None:
         write_jsonl(out / "queries.jsonl", [row for _, queries in asked for row in queries.record(out)])
         write_json(out / "setups.json", [setup.record() for setup in setups])
         _check_some(asked)
-        for model in models:
-            requests: dict[str, Request] = {}
-            for _, queries in asked:
-                requests |= queries.missing(model.spec, cache, args.retry)
-            if requests and stopped is None:
-                try:
-                    model.ask(requests, cache, model.spec.name)
-                except Stopped as reason:  # what there is is written all the same
-                    stopped = reason
-            for setup, queries in asked:
-                judged.append((model.spec.name, setup, queries.write(out, model.spec, cache, args.controls)))
+        hash_photos(path for _, queries in asked for shown in queries.shown for path in shown.images)
+        for model in by_weights(models, lambda model: model.spec):
+            keyed = [queries.requests(model.spec) for _, queries in asked]
+            requests = dict(one for of_setup in keyed for one in of_setup if one is not None)
+            again = with_status(find_outcomes(requests, cache, read, model.spec), args.retry) if args.retry else set()
+            ask(model, requests, cache, again)
+            outcomes = find_outcomes(requests, cache, read, model.spec)
+            for (setup, queries), of_setup in zip(asked, keyed, strict=True):
+                found = [
+                    Outcome("error", error=shown.problem) if one is None else outcomes[one[0]]
+                    for shown, one in zip(queries.shown, of_setup, strict=True)
+                ]
+                judged.append((model.spec.name, setup, queries.write(out, model.spec, found, args.controls)))
     config = {**vars(args), "models": [spec.record() for spec in specs]}
     prompts = {setup.id: digest(setup.subject.messages(args.layout, args.n, True)) for setup in setups}
     write_run(
         "cprt mi", out, config, {"setups": args.setups}, prompts=prompts, setups=[setup.record() for setup in setups]
     )
-    if stopped is not None:
-        raise stopped
+    raise_first(model.stopped for model in models)
     for name, setup, summary in judged:
         _print(name, setup, summary)
     if all(summary["counts"]["error"] == summary["n"] > 0 for _, _, summary in judged):
@@ -145,37 +139,38 @@ def _plan(setup: Setup, args: MiArguments, options: Options) -> list[Query]:
     return [query for query in queries if query.kind != "reconstruction" or query.path in first]
 
 
+def read(text: str) -> tuple[Status, str | None]:
+    """Status of a judge's words, and its verdict: yes or no."""
+    verdict = read_verdict(text)
+    if verdict == "yes" or verdict == "no":
+        return "ok", verdict
+    return verdict, None
+
+
 class Asked:
     """All queries of one set-up as they are shown, and what kept responses to them mean."""
 
     def __init__(self, setup: Setup, shown: Sequence[Shown], options: Options):
         self.setup, self.shown, self.options = setup, shown, options
 
-    def missing(self, spec: ModelSpec, cache: ResponseCache, retry: Sequence[str]) -> dict[str, Request]:
-        """Requests that this judge has not answered, by key."""
-        missing = {}
-        for shown in self.shown:
-            if shown.problem is None:
-                key = self._key(spec, shown)
-                if key not in cache or self._label(spec, shown, Response.read(cache[key])) in retry:
-                    missing[key] = self._request(shown)
-        return missing
+    def requests(self, spec: ModelSpec) -> list[tuple[str, Request] | None]:
+        """What this judge is asked about each query, and the key of it; None for one that cannot be shown."""
+        return [None if shown.problem is not None else self._request(spec, shown) for shown in self.shown]
 
-    def _request(self, shown: Shown) -> Request:
-        messages = self.setup.subject.messages(self.options.layout, len(shown.references), shown.a_first)
-        return Request(messages, shown.images)
-
-    def _key(self, spec: ModelSpec, shown: Shown) -> str:
-        """By what is shown and by what is asked about: equal names, or equal images, in other classes never mix."""
+    def _request(self, spec: ModelSpec, shown: Shown) -> tuple[str, Request]:
+        """Keyed by what is shown and by what is asked about: equal names, or images, in other classes never mix."""
         query = shown.query
-        return cache_key(
+        messages = self.setup.subject.messages(self.options.layout, len(shown.references), shown.a_first)
+        request = Request(messages, shown.images)
+        key = cache_key(
             judge=spec.name,
             kind=query.kind,
             source=query.source,
             claims=query.claims,
             file=query.file,
-            content=spec.key(self._request(shown)),
+            content=spec.key(request),
         )
+        return key, request
 
     def record(self, out: Path) -> list[dict[str, Any]]:
         """Rows of queries.jsonl."""
@@ -201,20 +196,19 @@ class Asked:
             for shown in self.shown
         ]
 
-    def write(self, out: Path, spec: ModelSpec, cache: ResponseCache, controls: int) -> dict[str, Any]:
+    def write(self, out: Path, spec: ModelSpec, outcomes: Sequence[Outcome[str]], controls: int) -> dict[str, Any]:
         """The files of one judge and this set-up; returns the summary."""
         folder = out / spec.name / self.setup.id
         kinds = [kind for kind in KINDS if self.options.degraded or not kind.endswith("_degraded")]
         rows: dict[str, list[tuple[str, str, str, str]]] = {kind: [] for kind in kinds}
         sure: list[tuple[Any, ...]] = []
         problems = []
-        for shown in self.shown:
+        for shown, outcome in zip(self.shown, outcomes, strict=True):
             query = shown.query
-            response = self._response(spec, shown, cache)
-            label = self._label(spec, shown, response)
-            text = (response.text or "").encode("utf-8", "backslashreplace").decode()  # half of a surrogate pair
-            rows[query.kind].append((query.file, query.claims, text, label))
-            reason = response.error or ("; ".join(shown.skipped) if shown.skipped else None)
+            label = NOT_SHOWN if shown.problem is not None else outcome.value or outcome.status
+            rows[query.kind].append((query.file, query.claims, outcome.text or "", label))
+            failed = outcome.error if outcome.status == "error" else None
+            reason = failed or ("; ".join(shown.skipped) if shown.skipped else None)
             if reason:
                 problems.append(
                     {
@@ -225,7 +219,7 @@ class Asked:
                         "reason": reason,
                     }
                 )
-            probability = yes_probability(response.logprobs)
+            probability = None if outcome.response is None else yes_probability(outcome.response.logprobs)
             if probability is not None:
                 sure.append((query.kind, query.file, query.claims, *probability.values()))
         write_csv(folder / "judge.csv", ("filename", "class", "response", "label"), rows["reconstruction"])
@@ -249,24 +243,6 @@ class Asked:
         }
         write_json(folder / "summary.json", summary)
         return summary
-
-    def _response(self, spec: ModelSpec, shown: Shown, cache: ResponseCache) -> Response:
-        if shown.problem is not None:
-            return Response(error=shown.problem)
-        row = cache.get(self._key(spec, shown))
-        return Response(error="not asked: the run stopped before") if row is None else Response.read(row)
-
-    @staticmethod
-    def _label(spec: ModelSpec, shown: Shown, response: Response) -> str:
-        if shown.problem is not None:
-            return NOT_SHOWN
-        if response.text is None:
-            return "error"
-        if response.refused:
-            return "refused"
-        return (
-            read_verdict(response.text) if response.complete else "unparsed"
-        )  # "No" may be the beginning of "Not sure"
 
 
 def _check_some(asked: Sequence[tuple[Setup, Asked]]) -> None:

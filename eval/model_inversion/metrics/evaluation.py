@@ -17,6 +17,7 @@ from eval.model_inversion.metrics.join import (
     NOT_SHOWN,
     Key,
     Verdict,
+    aligned,
     join_report,
     read_classifier,
     read_controls,
@@ -97,7 +98,8 @@ def evaluate(inputs: Inputs, counting: Counting) -> Evaluation:
     judge = {key: verdict for key, verdict in judge.items() if verdict.label != NOT_SHOWN}
     if not judge:
         raise InputError.at(inputs.judge, f"was shown none of its {not_shown} reconstructions")
-    join = join_report(judge, standard, (inputs.judge, inputs.standard))
+    judge, standard, by = aligned(judge, standard)
+    join = join_report(judge, standard, (inputs.judge, inputs.standard)) | {"by": by}
     judge = {key: verdict for key, verdict in judge.items() if key in standard}
     if target is not None:
         of_target = join_report(judge, target, (inputs.judge, str(inputs.target)))

@@ -28,6 +28,7 @@ from cprt.tables import read_csv
 KINDS = ("positive", "negative", "positive_degraded", "negative_degraded")  # of controls
 _SPELLINGS = {"refuse": "refused"}  # the public code's
 _TARGET_CLASS = re.compile(r"(?:^|_)T=([^_.]+)")  # not CT=, which is a confidence
+_IDENTITY = re.compile(r"ID=[0-9]+_T=[0-9]+(?=[_.])")
 _EXAMPLES = 5
 _MIX_UPS = (
     ("label", "prediction", "a classifier's file where a judge's belongs?"),
@@ -110,6 +111,25 @@ def read_controls(path: str | Path) -> dict[str, dict[str, Counter[str]]]:
         if label != NOT_SHOWN:
             counts[kind].setdefault(row.get("class", row["filename"]), Counter())[label] += 1
     return counts
+
+
+def aligned(here: dict[Key, Verdict], there: dict[Key, Verdict]) -> tuple[dict[Key, Verdict], dict[Key, Verdict], str]:
+    """Both as they are, with ``class and file``; or, where no file is in both, by class and ``ID=.._T=..`` of names.
+
+    The public code joins by these, since what follows them in a name may differ between its files. Rows that would
+    coincide are no reason to join them.
+    """
+    if here.keys() & there.keys():
+        return here, there, "class and file"
+    shortened = [{_short(key): verdict for key, verdict in rows.items()} for rows in (here, there)]
+    if [*map(len, shortened)] == [len(here), len(there)] and shortened[0].keys() & shortened[1].keys():
+        return shortened[0], shortened[1], "class, ID and T"
+    return here, there, "class and file"
+
+
+def _short(key: Key) -> Key:
+    match = _IDENTITY.match(key[1])
+    return (key[0], match[0]) if match else key
 
 
 def join_report(

@@ -1,9 +1,10 @@
 """``cprt mi-standard``: what an evaluation classifier says of reconstructions, and what is usually reported with it.
 
-Reads ``IMAGES/<class>/<file>``, the folder all-images of a set-up, and writes ``OUT/prediction.csv`` (what ``cprt
-mi-metrics`` takes for E, or for the target T when it is run with T's weights) and ``OUT/standard.json``: top-1 and
-top-5 attack accuracy, confidence, squared feature distance to the nearest private image, FID, PRDC, and the
-classifier's own accuracy on clean images. What is undefined is null, and ``undefined`` says why.
+Reads ``IMAGES/<class>/<file>``, the folder all-images of a set-up, or what another tool wrote (``--layout``). Writes
+``OUT/prediction.csv`` (what ``cprt mi-metrics`` takes for E, or for the target T when it is run with T's weights) and
+``OUT/standard.json``: top-1 and top-5 attack accuracy, confidence, squared feature distance to the nearest private
+image, FID and PRDC by two conventions (``features.py``), the knowledge-extraction score, and the classifier's own
+accuracy on clean images. What is undefined is null, and ``undefined`` says why.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from numpy.typing import NDArray
 
 from cprt.config import option, parse, run
 from cprt.errors import InputError
-from cprt.images import ImageIndex
 from cprt.provenance import sign, write_run
 from cprt.records import write_json
 from cprt.tables import write_csv
+from eval.model_inversion.collection.layouts import LAYOUTS, find_images
 from eval.model_inversion.standard.classifier import Classifier, Outputs
 from eval.model_inversion.standard.extraction import StudentSpec, train_student
 from eval.model_inversion.standard.features import EVALUATION_MODEL, LITERATURE, PRDC, nearness
@@ -36,6 +37,7 @@ class StandardArguments:
     classifier: dict[str, Any] = option("a mapping, only in the YAML: see configs/mi/standard.yaml")
     images: str = option("folder of reconstructions, CLASS/FILE")
     out: str = option("folder to write", writes=("prediction.csv", "standard.json"))
+    layout: str = option("how images lie there, by the tool that wrote them", "classes", choices=list(LAYOUTS))
     private: str | None = option("folder of private images, CLASS/FILE, for distance, FID and PRDC", None)
     clean: str | None = option("folder of private test images, CLASS/FILE, for the classifier's own accuracy", None)
     features: dict[str, Any] | None = option(
@@ -65,18 +67,12 @@ class Files:
     classes: NDArray[Any]
 
     @staticmethod
-    def read(folder: str) -> Files:
+    def read(folder: str, layout: str = "classes") -> Files:
         """Raises InputError for a folder without images and for an image that lies in no class folder."""
         if not Path(folder).is_dir():
             raise InputError.at(folder, "is not a folder of images")
-        index = ImageIndex(folder)
-        paths = [index.root / path for path in sorted(index.paths)]
-        if not paths:
-            raise InputError.at(folder, "has no images")
-        for path in paths:
-            if path.parent.parent != index.start:
-                raise InputError.at(path, f"does not lie in {folder}/<class>/")
-        return Files(paths, np.asarray([path.parent.name for path in paths], dtype=object))
+        found = find_images(Path(folder), layout)
+        return Files([path for _, path in found], np.asarray([name for name, _ in found], dtype=object))
 
     def of_classes(self, names: set[str]) -> Files:
         """Those of some classes. Raises InputError where there are none."""
@@ -100,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         if row is not None
     }
     student = None if args.student is None else StudentSpec.read(args.student, "student")
-    images = Files.read(args.images)
+    images = Files.read(args.images, args.layout)
     private, clean = (None if folder is None else Files.read(folder) for folder in (args.private, args.clean))
     if private is None and (others or student):
         raise InputError(f"{', '.join([*others, *(['student'] if student else [])])}: needs --private")

@@ -27,6 +27,7 @@ from scipy.stats import binomtest
 
 from cprt.answers.yes_no import LABELS, read_verdict, yes_probability
 from cprt.errors import InputError
+from cprt.images import load_image
 from cprt.metrics.bootstrap import ClusteredShare
 from cprt.models.ask import answer_batch
 from cprt.models.local import LocalModel
@@ -552,7 +553,7 @@ def test_a_local_model_judges_in_batches_as_one_by_one(demo_base: Path, tmp_path
         request = Request(
             SUBJECTS["person"].messages(layout, 2, True), tuple(tmp_path / layout / image for image in row["images"])
         )
-        ((_, response),) = answer_batch(model, [("key", request)], 8)
+        ((_, response),) = answer_batch(model, [("key", request, [load_image(path) for path in request.images])], 8)
         assert response.text == text != ""
     assert len(said) == 6
 

@@ -185,6 +185,18 @@ def test_the_crop_is_recorded_and_costs_accuracy(run):
     assert cropped["clean"]["top1_accuracy"] < whole["clean"]["top1_accuracy"] - 0.1
 
 
+def test_files_of_another_tool_are_read_by_its_layout(bench, run, tmp_path):
+    """KEDMI's class 3 is number 4: read as they are, its files give the same verdicts."""
+    source = images_folder(bench.out, setups(bench.settings)[-1])
+    for path in source.rglob("*.png"):
+        number, seed = int(path.parent.name) + 1, path.name.split("_")[0].removeprefix("ID=")
+        shutil.copy(path, tmp_path / f"attack_iden_{number}_{seed}.png")
+    _, report = run(images=str(tmp_path), layout="kedmi")
+    _, plain = run()
+    assert (report["n"], report["top1_accuracy"]) == (plain["n"], plain["top1_accuracy"])
+    assert report["confidence"] == pytest.approx(plain["confidence"])
+
+
 def test_another_order_of_classes_gives_other_figures(bench, run):
     _, numeric = run()
     _, listed = run({"classes": [str(number) for number in range(bench.settings.classes)]})
@@ -211,7 +223,7 @@ def test_top_five_of_five_classes_is_undefined_and_ties_are_settled():
     ("make", "said"),
     [
         (lambda folder: None, "has no images"),
-        (lambda folder: Image.new("RGB", (64, 64)).save(folder / "flat.png"), "does not lie in"),
+        (lambda folder: Image.new("RGB", (64, 64)).save(folder / "flat.png"), "flat.png: lies in no class folder"),
         (lambda folder: picture(folder / "99" / "a.png"), "the classifier has no class '99'"),
         (lambda folder: picture(folder / "ä b" / "a.png"), "the classifier has no class 'ä b'"),
         (

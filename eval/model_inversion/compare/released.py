@@ -1,0 +1,59 @@
+"""The verdicts that the public collection brings along: those of its judges and of the evaluation models, as CSV files.
+
+In the folder of a set-up, ``PRIVATE/ATTACK/PUBLIC/TARGET``, lie ``prediction.csv`` (E) and ``gemini_results_MODEL.csv``
+(a judge; other judges of the public code likewise). Nothing is asked of anybody: they are tabulated as they are.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cprt.errors import InputError
+from eval.model_inversion.compare.inputs import Run
+from eval.model_inversion.metrics.evaluation import Inputs
+
+_NEST, _PREDICTIONS = "AttackSamples", "prediction.csv"
+_RESULTS = re.compile(r"(?!user_study)(?P<prefix>\w+?)_results_(?P<model>.+)\.csv")
+RELEASED = "released"  # before the name of a judge, so that a new run of the same model is another
+
+
+@dataclass(frozen=True)
+class Released:
+    """Judges' runs, and E's file of every set-up by its name."""
+
+    runs: list[Run]
+    standards: Mapping[str, str]
+
+
+def read_released(root: str) -> Released:
+    """Everything below ``root`` that has a prediction.csv. Raises InputError where there is none."""
+    if not Path(root).is_dir():
+        raise InputError.at(root, "is not a folder")
+    runs: list[Run] = []
+    standards: dict[str, str] = {}
+    for directory, folders, files in os.walk(root):
+        folders[:] = sorted(name for name in folders if name not in ("all-images", "private-data") and name[0] != ".")
+        if _PREDICTIONS not in files:
+            continue
+        folder = Path(directory)
+        parts = [part for part in folder.relative_to(root).parts if part != _NEST]
+        name = "/".join(parts) or folder.name
+        if name in standards:
+            raise InputError.at(folder, f"is there twice, also as {Path(standards[name]).parent}")
+        standards[name] = str(folder / _PREDICTIONS)
+        images = folder / "all-images"
+        for file in sorted(files):
+            match = _RESULTS.fullmatch(file)
+            if match is not None:
+                judge = f"{RELEASED}/{match['model']}"
+                inputs = Inputs(str(folder / file), standards[name])
+                runs.append(Run(name, judge, inputs, judge, images=images if images.is_dir() else None))
+    if not standards:
+        raise InputError.at(root, f"has no {_PREDICTIONS} in it, as the public collection's set-ups have")
+    if not runs:
+        raise InputError.at(root, "has no verdicts of a judge in it, such as gemini_results_gemini-2.0-flash.csv")
+    return Released(runs, standards)
