@@ -148,6 +148,9 @@ def _judges(
             judges.append(Judge(_name(spec.name, prompt.name, several), spec, prompt, expected))
             if spec.adapter is not None and trained is not None and prompt.digest != trained.digest:
                 print(f"note: {asked_otherwise(spec.adapter, trained)}")
+    foreign = next((judge for judge in judges if judge.expected and judge.prompt.score_key != "score"), None)
+    if foreign is not None:
+        raise InputError(f"decoding expected reads scores under the key score, not {foreign.prompt.score_key}")
     doubled = [name for name, count in Counter(judge.name for judge in judges).items() if count > 1]
     if doubled:
         raise InputError(f"prompt: two prompts would write to {doubled[0]!r}: give each file a name of its own")

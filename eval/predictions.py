@@ -9,16 +9,17 @@ from cprt.guidance.advice import compose
 from cprt.models.decoding import Summary, from_top_logprobs, summarise
 from cprt.models.outcome import Outcome, Reader
 from cprt.models.spec import Response
+from cprt.prompts import Prompt
 from cprt.records import Label, Prediction
 from cprt.taxonomy import Taxonomy
 from eval.judges import Judge
 
 
-def reader(taxonomy: Taxonomy) -> Reader[Answer]:
+def reader(taxonomy: Taxonomy, prompt: Prompt) -> Reader[Answer]:
     """Reads the answer to a judge's prompt."""
 
     def read(text: str) -> tuple[Any, Answer]:
-        answer = parse(text, taxonomy)
+        answer = parse(text, taxonomy, prompt.score_key)
         return answer.status, answer
 
     return read

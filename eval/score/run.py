@@ -215,7 +215,7 @@ def ask_all(
             rows[photo] = score_row(photo, Outcome("error", error=problem), args, taxonomy)
     with ResponseCache(kept) as cache:
         ask(model, requests, cache, label="scoring")
-        outcomes = find_outcomes(requests, cache, reader(taxonomy), model.spec)
+        outcomes = find_outcomes(requests, cache, reader(taxonomy, prompt), model.spec)
     for photo, key in keys.items():
         outcome = outcomes[key]
         if outcome.error is not None:
