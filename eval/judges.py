@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from cprt.errors import InputError
+from cprt.models.adapter import check_adapter
 from cprt.models.decoding import SCORE_LEAD_IN
-from cprt.models.local import check_adapter
 from cprt.models.spec import ModelSpec, Request
 from cprt.prompts import PROMPTS, TARGETS, Prompt, build
 from cprt.records import Label, read_json

@@ -23,7 +23,7 @@ from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.images import check_images, image_root
 from cprt.models.ask import Model
-from cprt.models.local import DTYPES
+from cprt.models.checkpoint import DTYPES
 from cprt.models.rate_limiter import Stopped
 from cprt.models.response_cache import ResponseCache
 from cprt.models.spec import Request

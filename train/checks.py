@@ -14,6 +14,7 @@ from torch.distributed.tensor import DTensor
 from transformers import TrainerCallback
 
 from cprt.errors import InputError
+from cprt.models.adapter import load_weights
 from train.pair_dataset import IGNORED
 
 _LOGITS = 16  # positions at the end of a row whose logits are compared
@@ -113,7 +114,7 @@ def check_effect(model: Any, folder: str | Path, batch: Mapping[str, torch.Tenso
         return model(**inputs, logits_to_keep=_LOGITS).logits.float()
 
     # Loading first: it may touch the base (four-bit weights are unpacked), and all three shall stand on the same.
-    model.load_adapter(str(folder), "reopened")
+    load_weights(model, folder, "reopened")
     try:
         trained = logits()
         with model.disable_adapter():

@@ -57,7 +57,7 @@ def recipe(
 
     Args:
         data, model, args: DataArguments, TRL's ModelConfig and SFTConfig.
-        base: what names the weights that are tuned (``cprt.models.local.identity``).
+        base: what names the weights that are tuned (``cprt.models.checkpoint.identity``).
         train_file, pairs, root: the pairs, and where their photos lie. Photos count by name and size.
     """
     photos = hashlib.sha256()

@@ -17,7 +17,7 @@ from trl import ModelConfig, SFTConfig
 from cprt.config import parse, run
 from cprt.errors import InputError
 from cprt.images import check_images, image_root
-from cprt.models.local import identity, load_model, load_processor, revision_of
+from cprt.models.checkpoint import identity, load_model, load_processor, revision_of
 from cprt.provenance import run_record
 from cprt.records import read_pairs, write_json
 from train.adapter import lora_config, quantization, quantized_layers

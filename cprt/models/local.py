@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cprt.errors import InputError
+from cprt.models.adapter import add_adapter, check_adapter
+from cprt.models.checkpoint import PROBE, load_model, load_processor, reading
 from cprt.models.decoding import SCORE_LEAD_IN, ScoreTree, stated_lead_in
 from cprt.prompts import Messages, arrange
-from cprt.provenance import model_digest
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-DTYPES = ("auto", "float32", "bfloat16", "float16")
 _PREFIXES = 4  # shared texts kept at once: one for each prompt that is asked in turn
 
 
@@ -33,43 +32,6 @@ class Generation:
     complete: bool
     distribution: dict[str, float] | None = None
     logprobs: list[dict[str, Any]] | None = None
-
-
-def load_processor(model: str, revision: str | None = None, max_pixels: int | None = None) -> Any:
-    """The processor of a checkpoint, padding on the left, with images capped at ``max_pixels``.
-
-    Stock Qwen3-VL lets one image take about 16k tokens. Families that resize to fixed tiles (Mllama) know no cap and
-    keep their own size. Raises InputError when there is no such checkpoint.
-    """
-    from transformers import AutoProcessor
-
-    try:
-        processor = AutoProcessor.from_pretrained(model, revision=revision)
-    except (OSError, ValueError) as error:
-        raise _unusable(model, error) from error
-    if not hasattr(processor, "image_processor"):
-        raise InputError(f"{model}: is not a vision-language model (its processor takes no images)")
-    processor.tokenizer.padding_side = "left"  # right padding changes what a decoder generates
-    size = processor.image_processor.size
-    if max_pixels is not None and "longest_edge" in size and "shortest_edge" in size:
-        # In this family's processors the two "edges" are numbers of pixels.
-        floor = min(size["shortest_edge"], max_pixels)
-        processor.image_processor.size = {"shortest_edge": floor, "longest_edge": max_pixels}
-    return processor
-
-
-def load_model(model: str, revision: str | None = None, **kwargs: Any) -> Any:
-    """The weights of a checkpoint; ``kwargs`` go to ``from_pretrained``. Raises InputError when there is none.
-
-    Only safetensors are read, and no code that a checkpoint brings along is run.
-    """
-    from safetensors import SafetensorError
-    from transformers import AutoModelForImageTextToText
-
-    try:
-        return AutoModelForImageTextToText.from_pretrained(model, revision=revision, use_safetensors=True, **kwargs)
-    except (OSError, ValueError, SafetensorError) as error:
-        raise _unusable(model, error) from error
 
 
 class LocalModel:
@@ -90,6 +52,7 @@ class LocalModel:
         share_prefix: bool = True,
     ):
         import torch
+        from PIL import Image
 
         if adapter is not None:
             check_adapter(adapter)
@@ -100,11 +63,14 @@ class LocalModel:
         )
         loaded = load_model(model, revision, dtype=dtype)
         if adapter is not None:
-            loaded = _add_adapter(loaded, adapter)
+            loaded = add_adapter(loaded, adapter)
         device = "cpu"
         if torch.cuda.is_available():  # each process of `accelerate launch` takes a card of its own
             device = f"cuda:{int(os.environ.get('LOCAL_RANK', '0')) % torch.cuda.device_count()}"
         self._use(loaded.to(device).eval(), processor, share_prefix)
+        with reading(model):  # a processor and a model that each are whole may still not fit
+            self.generate([(PROBE, [Image.new("RGB", (64, 64))])], max_new_tokens=1)
+        self.forget()
 
     @classmethod
     def around(cls, model: Any, processor: Any) -> LocalModel:
@@ -116,6 +82,7 @@ class LocalModel:
     def _use(self, model: Any, processor: Any, share_prefix: bool) -> None:
         self.model, self.processor = model, processor
         self.model_type = model.config.model_type
+        self.decoding = _greedy(self._base(), processor.tokenizer)
         self.revision = getattr(model.config, "_commit_hash", None)
         self.device = str(model.device)
         self.dtype = str(model.dtype).removeprefix("torch.")
@@ -151,16 +118,14 @@ class LocalModel:
         with torch.inference_mode():
             if self.share_prefix and all(len(images) == 1 and messages == rows[0][0] for messages, images in rows):
                 inputs["cache"] = self._share_prefix(inputs)
-            output = self.model.generate(
+            output = self._base().generate(
                 **inputs,
                 max_new_tokens=max_new_tokens,
-                do_sample=False,
                 return_dict_in_generate=True,
                 output_logits=top_logprobs is not None,
             )
             answers = output.sequences[:, width:].tolist()
-            ends = self.model.generation_config.eos_token_id
-            ends = set(ends if isinstance(ends, list) else [ends])
+            ends = set(self.decoding["eos_token_id"])
             texts = self.processor.batch_decode(answers, skip_special_tokens=True, clean_up_tokenization_spaces=False)
             distributions: Sequence[dict[str, float] | None] = [None] * len(rows)
             if lead_in is not None:
@@ -237,44 +202,34 @@ class LocalModel:
         return self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
 
     def _share_prefix(self, inputs: Any) -> Any:
-        """The cache of the text before the image, which is the same in every row: computed once, then copied.
+        """The cache of the text before the image, which is the same in every row.
 
         Rows change from [padding, prefix, rest] to [prefix, padding, rest] in place. The padding stays masked, and the
         model counts positions over what is not masked, so the answers are those of the plain way.
         """
         import torch
-        from transformers import DynamicCache
 
-        base = self._base()
-        mask = inputs["attention_mask"]
-        rows, width = mask.shape
-        padding = width - mask.sum(dim=1, keepdim=True)  # (rows, 1)
-        first = inputs["input_ids"][0, padding[0, 0] :]
+        from cprt.models.prefix_cache import compute_prefix, growing_cache
+
+        base, mask_BL = self._base(), inputs["attention_mask"]
+        rows, width = mask_BL.shape
+        padding_B1 = width - mask_BL.sum(dim=1, keepdim=True)
+        first = inputs["input_ids"][0, padding_B1[0, 0] :]
         length = int((first == base.config.vision_start_token_id).nonzero()[0, 0])
-        place = torch.arange(width, device=mask.device).expand(rows, -1)
-        source = torch.where(place < length, place + padding, place)
-        source = torch.where((place >= length) & (place < length + padding), place - length, source)
+        place_BL = torch.arange(width, device=mask_BL.device).expand(rows, -1)
+        source_BL = torch.where(place_BL < length, place_BL + padding_B1, place_BL)
+        is_padding = (place_BL >= length) & (place_BL < length + padding_B1)
+        source_BL = torch.where(is_padding, place_BL - length, source_BL)
         for name in ("input_ids", "attention_mask", "mm_token_type_ids"):
-            inputs[name] = inputs[name].gather(1, source)
+            inputs[name] = inputs[name].gather(1, source_BL)
 
-        prefix = inputs["input_ids"][:1, :length]
-        ids = tuple(prefix[0].tolist())
+        prefix_1P = inputs["input_ids"][:1, :length]
+        ids = tuple(prefix_1P[0].tolist())
         if ids not in self._prefixes:
-            cache = DynamicCache(config=base.config.get_text_config())
-            positions = torch.arange(length, device=prefix.device).expand(3, 1, -1)
-            base.model.language_model(
-                input_ids=prefix,
-                attention_mask=torch.ones_like(prefix),
-                position_ids=positions,
-                cache=cache,
-                use_cache=True,
-            )
             if len(self._prefixes) == _PREFIXES:
                 del self._prefixes[next(iter(self._prefixes))]
-            self._prefixes[ids] = cache
-        cache = copy.deepcopy(self._prefixes[ids])
-        cache.batch_repeat_interleave(rows)
-        return cache
+            self._prefixes[ids] = compute_prefix(base, prefix_1P)
+        return growing_cache(self._prefixes[ids], rows)
 
     def _score_distributions(
         self, inputs: Any, output: Any, lead_ins: Sequence[str | None]
@@ -353,48 +308,20 @@ class LocalModel:
         return list(self.processor.tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
-def identity(model: str, revision: str | None = None) -> str:
-    """What tells one checkpoint from another: a folder's content digest, or a hub name with its revision."""
-    return model_digest(model) if os.path.isdir(model) else f"{model}@{revision or 'main'}"
+def _greedy(base: Any, tokenizer: Any) -> dict[str, Any]:
+    """Make a model decode greedily, whatever its generation_config.json asks for; returns the settings in use.
 
+    Penalties, beams, least lengths and the like go. Answers end where that file says, and at the tokenizer's own end.
+    Raises InputError when there is no such token.
+    """
+    from transformers import GenerationConfig
 
-def revision_of(model: str, revision: str | None = None) -> str | None:
-    """The commit of a Hub model, read from its configuration alone; None for a folder. Raises InputError."""
-    from transformers import AutoConfig
-
-    if os.path.isdir(model):
-        return None
-    try:
-        return getattr(AutoConfig.from_pretrained(model, revision=revision), "_commit_hash", None)
-    except (OSError, ValueError) as error:
-        raise _unusable(model, error) from error
-
-
-def check_adapter(adapter: str) -> None:
-    """Raises InputError unless the folder holds an adapter in safetensors."""
-    if not (Path(adapter) / "adapter_config.json").is_file():
-        raise InputError(f"{adapter}: is not an adapter folder (no adapter_config.json)")
-    if not (Path(adapter) / "adapter_model.safetensors").is_file():
-        raise InputError(f"{adapter}: has no adapter_model.safetensors (other formats are not loaded)")
-
-
-def _add_adapter(model: Any, adapter: str) -> Any:
-    from peft import PeftModel
-    from safetensors import SafetensorError
-
-    try:
-        return PeftModel.from_pretrained(model, adapter)
-    except SafetensorError as error:
-        raise InputError(f"{adapter}/adapter_model.safetensors: is cut off or damaged ({error})") from error
-    except (ValueError, RuntimeError, OSError) as error:
-        raise InputError(f"{adapter}: does not fit the model ({_first_line(error)})") from error
-
-
-def _unusable(model: str, error: Exception) -> InputError:
-    if os.path.sep in model and not os.path.exists(model) and model.count("/") != 1:
-        return InputError(f"{model}: no such model folder")
-    return InputError(f"{model}: cannot be loaded as a model ({_first_line(error)})")
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    stated = base.generation_config.eos_token_id
+    known = range(base.get_input_embeddings().num_embeddings)
+    ends = [*(stated if isinstance(stated, list) else [stated]), tokenizer.eos_token_id]
+    ends = sorted({end for end in ends if type(end) is int and end in known})
+    if not ends:
+        raise InputError(f"{base.name_or_path}: neither generation_config.json nor the tokenizer says how answers end")
+    settings = {"do_sample": False, "eos_token_id": ends, "pad_token_id": tokenizer.pad_token_id}
+    base.generation_config = GenerationConfig(**settings)
+    return settings

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from cprt.config import fits
 from cprt.errors import InputError
-from cprt.models.local import identity
+from cprt.models.checkpoint import identity
 from cprt.models.response_cache import cache_key
 from cprt.prompts import Messages, digest
 from cprt.provenance import file_digest, model_digest

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from cprt.errors import InputError
-from cprt.models.local import load_model, load_processor
+from cprt.models.checkpoint import load_model, load_processor
 from cprt.prompts import arrange
 from cprt.records import Pair, read_pairs
 from train.checks import preview_labels

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 
 import train.sft
 from cprt.config import run
-from cprt.models.local import load_model
+from cprt.models.checkpoint import load_model
 from cprt.prompts import build
 from cprt.provenance import file_digest
 
