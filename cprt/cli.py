@@ -20,6 +20,7 @@ COMMANDS = (
     ("pairs", "data_prep.pairs", "turn labels into instruction-response pairs for fine-tuning"),
     ("boundaries", "data_prep.boundaries", "learn score bands from labels and compare them with the published ones"),
     ("publish", "train.publish.run", "put a trained adapter on the Hugging Face Hub: checked, private, with a card"),
+    ("prompts", "eval.prompts", "print every prompt that is used, exactly as it is sent"),
     ("eval", "eval.run", "ask a model about every photo, write predictions and metrics"),
     ("metrics", "eval.metrics", "compare a predictions file with a labels file"),
     ("compare", "eval.compare.run", "several runs or checkpoints side by side, and which differences are beyond noise"),

@@ -11,17 +11,19 @@ import dataclasses
 import difflib
 import enum
 import errno
+import io
 import os
 import sys
 import types
 import typing
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
-import yaml
+from tqdm import tqdm
 
-from cprt.errors import InputError
+from cprt.errors import InputError, one_line
+from cprt.files import read_yaml_lines, without_halves
+from cprt.numbers import is_number, number, whole
 
 
 def option(
@@ -55,6 +57,8 @@ def parse(
         def add_argument(self, *names: str, positional: bool = False, **options: Any) -> argparse.Action:
             if positional:
                 names, options = (names[0].removeprefix("--"),), {**options, "nargs": "*"}
+            if options.get("type") in _STRICT:
+                options["type"] = _STRICT[options["type"]]
             return super().add_argument(*names, **options)
 
     kinds: list[Any] = [dataclass_types] if isinstance(dataclass_types, type) else list(dataclass_types)
@@ -85,11 +89,36 @@ def parse(
         where = f"{config}: " if config else ""
         raise InputError(where + " ".join(str(error).split())) from error
     for row in parsed:
+        for name, value in vars(row).items():
+            if not _is_text(value):
+                raise InputError(f"{name}: {value!r} is not text in UTF-8 without NUL")
         _check_output(row)
     if unknown:
         near = difflib.get_close_matches(unknown[0].lstrip("-"), _options(kinds), n=1)
         raise InputError(f"unknown argument {unknown[0]}" + (f" (did you mean --{near[0]}?)" if near else ""))
     return tuple(parsed)
+
+
+def _strict(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    def typed(text: str) -> Any:
+        try:
+            return read(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return typed
+
+
+_STRICT = {int: _strict(whole), float: _strict(number)}
+
+
+def _is_text(value: Any) -> bool:
+    """Whether every text in an option's value is one that file names, run records and models can hold."""
+    if isinstance(value, str):
+        return "\0" not in value and without_halves(value) == value
+    if isinstance(value, dict):
+        return all(_is_text(key) and _is_text(item) for key, item in value.items())
+    return not isinstance(value, (list, tuple)) or all(map(_is_text, value))
 
 
 # What a user can mend: a path that is wrong, a disk that is full. Any other fault of the system is shown whole.
@@ -98,14 +127,21 @@ _USERS_FAULTS = "ENOENT EACCES EPERM ENOSPC EDQUOT EROFS EISDIR ENOTDIR EEXIST E
 
 def run(main: Callable[[], None], name: str) -> NoReturn:
     """Run a command and exit: 0 done, 2 bad input (one line on stderr), 130 interrupted, 1 a fault of ours."""
+    for stream in ("stdout", "stderr"):
+        if getattr(sys, stream) is None:  # closed: the next file opened would take its place, and get what is printed
+            setattr(sys, stream, open(os.devnull, "w"))  # noqa: SIM115 - open until the process ends
+    for output in (sys.stdout, sys.stderr):
+        if isinstance(output, io.TextIOWrapper):
+            output.reconfigure(errors="backslashreplace")  # a name or an answer that a terminal's encoding lacks
     try:
         main()
+        sys.stdout.flush()
     except InputError as error:
         _exit(f"{name}: error: {error}", 2)
     except KeyboardInterrupt:
         _exit(f"{name}: interrupted; finished work is kept, run the same command again to go on", 130)
     except BrokenPipeError:  # the reader of our output is gone, as in `cprt --help | head -1`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _silence(sys.stdout)
         sys.exit(0)
     except OSError as error:
         if errno.errorcode.get(error.errno or 0) not in _USERS_FAULTS:
@@ -115,8 +151,21 @@ def run(main: Callable[[], None], name: str) -> NoReturn:
 
 
 def _exit(line: str, status: int) -> NoReturn:
-    print(line, file=sys.stderr)
+    """Print the one line on a line of its own, and exit with ``status`` whatever becomes of the streams."""
+    for bar in list(tqdm._instances):  # type: ignore[attr-defined] # those that are open
+        bar.close()
+    for stream, text in ((sys.stdout, ""), (sys.stderr, f"{one_line(line)}\n")):
+        try:
+            stream.write(text)
+            stream.flush()
+        except OSError:
+            _silence(stream)
     sys.exit(status)
+
+
+def _silence(stream: TextIO) -> None:
+    """Let what is still to be written to a stream that takes nothing any more go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _check_output(options: Any) -> None:
@@ -151,24 +200,10 @@ def _take_config(argv: list[str]) -> tuple[str | None, list[str]]:
 
 def _read_yaml(path: str) -> dict[str, tuple[Any, int]]:
     """Top-level key -> (value, line number)."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        content = yaml.safe_load(text)
-    except OSError as error:
-        raise InputError.at(path, error.strerror or "cannot be read") from error
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
-        mark = getattr(error, "problem_mark", None)
-        reason = getattr(error, "problem", None) or "not text in UTF-8"
-        raise InputError.at(path, f"not valid YAML: {reason}", line=mark.line + 1 if mark else None) from error
-    if not isinstance(node, yaml.MappingNode):
+    content, lines = read_yaml_lines(path)
+    if not isinstance(content, dict):
         raise InputError.at(path, "must be a YAML mapping of options to values")
-    lines: dict[str, int] = {}
-    for key, _ in node.value:
-        if key.value in lines:
-            raise InputError.at(path, "is there twice", line=key.start_mark.line + 1, field=key.value)
-        lines[key.value] = key.start_mark.line + 1
-    return {str(key): (value, lines.get(str(key), 1)) for key, value in content.items()}
+    return {key: (value, lines.get(key, 1)) for key, value in content.items()}
 
 
 def _check(values: dict[str, tuple[Any, int]], kinds: Sequence[type], path: str) -> None:
@@ -214,8 +249,8 @@ def fits(value: Any, hint: Any) -> bool:
         return isinstance(value, bool)
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool)
-    if hint is float:  # YAML 1.1 reads 1e-5 as a string
-        return (isinstance(value, (int, float)) and not isinstance(value, bool)) or _is_number(value)
+    if hint is float:
+        return is_number(value)
     if hint is str:
         return isinstance(value, str)
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
@@ -225,14 +260,6 @@ def fits(value: Any, hint: Any) -> bool:
     if (origin or hint) is dict:
         return isinstance(value, dict)
     return True  # a class of a library: its own __post_init__ decides
-
-
-def _is_number(value: Any) -> bool:
-    try:
-        float(value)
-    except (TypeError, ValueError):
-        return False
-    return isinstance(value, str)
 
 
 def _describe(hint: Any) -> str:

@@ -4,12 +4,29 @@ from __future__ import annotations
 
 from pathlib import Path
 
+_HEAD, _TAIL = 400, 200  # characters kept of a message that is longer than both
+
 
 class InputError(ValueError):
     """Bad input or configuration. Its message is one line for the user; commands print it and exit with status 2."""
+
+    def __init__(self, message: str):
+        super().__init__(one_line(message))
 
     @classmethod
     def at(cls, file: str | Path, message: str, line: int | None = None, field: str | None = None) -> InputError:
         """An error that says where: ``FILE:LINE: field 'FIELD': MESSAGE``."""
         place = str(file) if line is None else f"{file}:{line}"
         return cls(f"{place}: field '{field}': {message}" if field else f"{place}: {message}")
+
+
+def one_line(text: str) -> str:
+    """A text of any origin as one line for a terminal: escaped where it is not printable, its middle left out if long.
+
+    Line breaks, escape sequences, direction marks and halves of surrogate pairs show as ``\\n``, ``\\x1b``, ...
+    """
+    if len(text) > _HEAD + _TAIL:
+        text = f"{text[:_HEAD]} [...] {text[-_TAIL:]}"
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+    )

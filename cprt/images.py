@@ -17,7 +17,7 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 from tqdm import tqdm
 
 from cprt.errors import InputError
-from cprt.records import is_safe_path
+from cprt.files import is_safe_path
 
 # Pillow only warns between one and two times its limit. Set once for the process: threads share the filters.
 warnings.simplefilter("error", Image.DecompressionBombWarning)

@@ -1,8 +1,18 @@
-"""What we ask a model: the paper's three prompting strategies (4.3) in our own words.
+"""What we ask a model: the paper's three prompting strategies (4.3) in our own words, or a prompt from a file.
 
 One user message: a policy text, the photo, a short question. The policy is the same for every photo and stands first,
-so that a model can compute it once (prefix caching). No prompt tells the score bands or the scoring function, and only
-the taxonomy prompt names attributes and levels, which it takes from the taxonomy.
+so that a model can compute it once (prefix caching). No prompt of ours tells the score bands or the scoring function,
+and only the taxonomy prompt names attributes and levels, which it takes from the taxonomy.
+
+A prompt of a user's own is a YAML file, named wherever the name of a prompt is taken::
+
+    name: authors              # of its own; it becomes a folder's name
+    policy: |                  # the same for every photo
+      ...
+    question: |                # may be left out
+      ...
+    photo: between             # where the photo stands: first, between policy and question, or last
+    score_key: privacy_score   # under which the JSON answer states the score; score, if left out
 """
 
 from __future__ import annotations
@@ -10,13 +20,17 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cprt.errors import InputError
+from cprt.files import read_yaml
 from cprt.taxonomy import Taxonomy
 
-PROMPTS = ("zero_shot", "intuition", "taxonomy")
+PROMPTS = ("zero_shot", "zero_shot_hints", "intuition", "taxonomy")
+PHOTO_PLACES = ("first", "between", "last")
 TARGETS = ("score", "attributes")
 
 Messages = list[dict[str, Any]]
@@ -30,6 +44,12 @@ You are a privacy reviewer. You look at one photo and judge how severe the priva
 those who can be seen in it, and those about whom something can be seen or inferred.
 """
 
+# Zero-shot as the paper has it: asked directly, "without additional guidance" (4.3).
+_DIRECT = """\
+Give the photo one privacy severity score, a number from 0 to 1.
+"""
+
+# What the score's ends mean, and what to judge by: hints that the other prompts give.
 _SCALE = """\
 Give one severity score from 0 to 1. A score of 0 means that nothing private can be seen or inferred. A score of 1 \
 means the gravest exposure of a person that a photo can cause. Use the whole range, with three decimals. Judge what \
@@ -78,27 +98,34 @@ _QUESTIONS = {
 
 @dataclass(frozen=True)
 class Prompt:
-    """One prompt, ready for any photo. ``policy`` is the shared prefix, ``question`` follows the photo."""
+    """One prompt, ready for any photo. ``policy`` is the shared prefix, ``question`` follows it.
+
+    Attributes:
+        target: what is to be answered, "score" or "attributes".
+        photo: where the photo stands, one of ``PHOTO_PLACES``; ``between`` policy and question.
+        score_key: under which a JSON answer states the score.
+    """
 
     name: str
     target: str
     policy: str
     question: str
     faces_anonymised: bool = False
+    photo: str = "between"
+    score_key: str = "score"
 
     def messages(self) -> Messages:
-        """One user message whose content is policy, image, question; ``arrange`` fits it to a model family."""
-        content = [
-            {"type": "text", "text": self.policy},
-            {"type": "image"},
-            {"type": "text", "text": self.question},
-        ]
+        """One user message whose content is policy, photo, question; ``arrange`` fits it to a model family."""
+        content = [{"type": "text", "text": text} for text in (self.policy, self.question) if text]
+        place = {"first": 0, "between": 1, "last": len(content)}[self.photo]
+        content.insert(place, {"type": "image"})
         return [{"role": "user", "content": content}]
 
     def identity(self) -> dict[str, Any]:
-        """What names this prompt in a run record."""
+        """What names this prompt in a run record; one from a file stands there as a whole, to be asked again."""
         counterfactual = {"faces_anonymised": True} if self.faces_anonymised else {}
-        return {"name": self.name, "target": self.target, "sha256": self.digest, **counterfactual}
+        own = {} if self.name in PROMPTS else {field: getattr(self, field) for field in _OWN_FIELDS}
+        return {"name": self.name, "target": self.target, "sha256": self.digest, **counterfactual, **own}
 
     @property
     def digest(self) -> str:
@@ -109,18 +136,20 @@ class Prompt:
 def build(
     name: str, target: str = "score", taxonomy: Taxonomy | None = None, *, faces_anonymised: bool = False
 ) -> Prompt:
-    """The prompt ``name`` (zero_shot, intuition, taxonomy) that asks for ``target`` (score, attributes).
+    """The prompt ``name`` (one of ``PROMPTS``, or a YAML file) that asks for ``target`` (score, attributes).
 
     With ``faces_anonymised`` the model is to assume that no face can be recognised (paper 5.4.1).
-    Raises InputError for another name, and for ``attributes`` without the taxonomy, whose keys the answer needs.
+    Raises InputError for another name, for ``attributes`` without the taxonomy, whose keys the answer needs, and for a
+    file that cannot be used.
     """
-    if name not in PROMPTS:
-        raise InputError(f"prompt {name!r} is not one of {', '.join(PROMPTS)}")
     if target not in TARGETS:
         raise InputError(f"target {target!r} is not one of {', '.join(TARGETS)}")
     if target == "attributes" and name != "taxonomy":
         raise InputError(f"target 'attributes' needs prompt 'taxonomy': {name!r} does not tell the model their keys")
-    parts = [_TASK, _SCALE]
+    if name not in PROMPTS:
+        own = _read(name)
+        return assuming_faces_anonymised(own, taxonomy) if faces_anonymised else own
+    parts = [_TASK, _DIRECT if name == "zero_shot" else _SCALE]
     if name == "intuition":
         parts.append(_INTUITION)
     if name == "taxonomy":
@@ -129,6 +158,69 @@ def build(
         parts.append(_FACES_ANONYMISED)
     parts.append(_FORMATS[target])
     return Prompt(name, target, "\n".join(parts) + "\n", _QUESTIONS[target], faces_anonymised)
+
+
+def recall(record: Mapping[str, Any], taxonomy: Taxonomy | None, where: str) -> Prompt:
+    """The prompt whose ``identity`` a run record holds.
+
+    Raises InputError that names ``where`` the record is: it is none, or the prompt or taxonomy has changed since.
+    """
+    if record.get("name") in PROMPTS and record.get("target") in TARGETS:
+        prompt = build(record["name"], record["target"], taxonomy)
+    else:
+        own = {field: record[field] for field in ("name", *_OWN_FIELDS) if field in record}
+        prompt = _checked(own, where)
+    if record.get("sha256") != prompt.digest:
+        raise InputError.at(where, "asked with another prompt or taxonomy than are here now", field="prompt")
+    return prompt
+
+
+def assuming_faces_anonymised(prompt: Prompt, taxonomy: Taxonomy | None) -> Prompt:
+    """The same prompt under the assumption that no face can be recognised (paper 5.4.1)."""
+    if prompt.name in PROMPTS:
+        return build(prompt.name, prompt.target, taxonomy, faces_anonymised=True)
+    return replace(prompt, policy=f"{prompt.policy}\n{_FACES_ANONYMISED}", faces_anonymised=True)
+
+
+def _read(file: str) -> Prompt:
+    """The prompt in a user's file. Raises InputError."""
+    if not file.endswith((".yaml", ".yml")):
+        raise InputError(f"prompt {file!r} is neither one of {', '.join(PROMPTS)} nor a YAML file")
+    content = read_yaml(file)
+    if not isinstance(content, dict):
+        raise InputError.at(file, "must be a mapping")
+    return _checked(content, file)
+
+
+_OWN_FIELDS = ("policy", "question", "photo", "score_key")  # of a prompt from a file, besides its name
+
+
+def _checked(content: Mapping[str, Any], file: str) -> Prompt:
+    fields: dict[str, Any] = {
+        "name": None,
+        "policy": None,
+        "question": "",
+        "photo": "between",
+        "score_key": "score",
+    }
+    unknown = next((field for field in content if field not in fields), None)
+    if unknown is not None:
+        raise InputError.at(file, f"unknown field (there are {', '.join(fields)})", field=str(unknown))
+    values = {**fields, **content}
+    for field, value in values.items():
+        if not isinstance(value, str) or (field not in content and value is None):
+            raise InputError.at(file, "is missing" if value is None else "must be a text", field=field)
+        if not value.strip() and field != "question":
+            raise InputError.at(file, "is empty", field=field)
+    if values["name"] in PROMPTS or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}", values["name"]):
+        raise InputError.at(file, "must be a name of its own, of letters, digits, '.', '_' and '-'", field="name")
+    if values["photo"] not in PHOTO_PLACES:
+        raise InputError.at(file, f"{values['photo']!r} is not one of {', '.join(PHOTO_PLACES)}", field="photo")
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", values["score_key"]):
+        raise InputError.at(file, f"{values['score_key']!r} is not a plain word", field="score_key")
+    return Prompt(
+        values["name"], "score", values["policy"], values["question"], False, values["photo"], values["score_key"]
+    )
 
 
 def arrange(messages: Messages, model_type: str) -> Messages:

@@ -1,21 +1,19 @@
-"""The rows that travel between stages as JSON Lines, read with errors that name file, line and field.
-
-Files are written beside their final name and moved there when complete: a reader never sees half a file.
-"""
+"""The rows that travel between stages as JSON Lines, read with errors that name file, line and field."""
 
 from __future__ import annotations
 
-import glob
 import io
 import json
 import math
-import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cprt.errors import InputError
+from cprt.files import is_safe_path, read_text, without_halves, write_text
+from cprt.numbers import is_number
 from cprt.taxonomy import Taxonomy
 
 if TYPE_CHECKING:
@@ -233,17 +231,8 @@ def read_json(path: str | Path) -> Any:
     return parse_json(read_text(path), path)
 
 
-def read_text(path: str | Path) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise InputError.at(path, error.strerror or "cannot be read") from error
-    except UnicodeDecodeError as error:
-        raise InputError.at(path, "is not text in UTF-8") from error
-
-
 def parse_json(text: str, path: str | Path, line: int | None = None) -> Any:
-    """Strict JSON: no NaN, no Infinity, no key twice. Raises InputError."""
+    """Strict JSON: no NaN, no Infinity, no number beyond a float, no key twice. Raises InputError."""
 
     def once(items: list[tuple[str, Any]]) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -253,15 +242,32 @@ def parse_json(text: str, path: str | Path, line: int | None = None) -> Any:
             found[key] = value
         return found
 
-    def refuse(constant: str) -> Any:
-        raise ValueError(f"{constant} is not JSON")
+    def finite(number: str) -> float:
+        if not math.isfinite(float(number)):
+            raise ValueError(f"{number} is not a number that JSON can hold")
+        return float(number)
 
     try:
-        return json.loads(text, object_pairs_hook=once, parse_constant=refuse)
+        value = json.loads(text, object_pairs_hook=once, parse_constant=finite, parse_float=finite)
+        return _whole_text(value) if _HALF.search(text) else value
     except json.JSONDecodeError as error:
         raise InputError.at(path, f"not valid JSON: {error.msg}", line=line or error.lineno) from error
     except (ValueError, RecursionError) as error:
         raise InputError.at(path, f"not valid JSON: {error}", line=line) from error
+
+
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")  # how JSON may spell half a surrogate pair, and always half of a whole one
+
+
+def _whole_text(value: Any) -> Any:
+    """A JSON value with ``without_halves`` for every text in it."""
+    if isinstance(value, str):
+        return without_halves(value)
+    if isinstance(value, list):
+        return [_whole_text(item) for item in value]
+    if isinstance(value, dict):
+        return {without_halves(key): _whole_text(item) for key, item in value.items()}
+    return value
 
 
 def write_jsonl(path: str | Path, rows: Iterable[Label | Pair | Prediction | dict[str, Any]]) -> None:
@@ -275,61 +281,11 @@ def write_json(path: str | Path, content: Any) -> None:
     write_text(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def write_text(path: str | Path, text: str) -> None:
-    """Write a text in UTF-8, or nothing."""
-    write_bytes(path, text.encode("utf-8"))
-
-
 def png(figure: Figure, dpi: int = 130) -> bytes:
     """A matplotlib figure as a PNG; equal figures give equal bytes."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
     return buffer.getvalue()
-
-
-def write_bytes(path: str | Path, content: bytes) -> None:
-    """Write to a file beside ``path``, then move it there: complete and on disk, or not there at all.
-
-    What a process that was killed while writing left behind goes, once its file is whole.
-    """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with open(partial, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
-    for left in path.parent.glob(f".{glob.escape(path.name)}.*.partial"):
-        process = left.name.removesuffix(".partial").rpartition(".")[2]
-        if process.isdecimal() and not _runs(int(process)):
-            left.unlink(missing_ok=True)
-
-
-def _runs(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # somebody else's
-        return True
-    return True
-
-
-def is_number(value: Any) -> bool:
-    """A finite JSON number; true and false are none."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return abs(value) < 2**1023  # as far as a float goes
-    return isinstance(value, float) and math.isfinite(value)
-
-
-def is_safe_path(path: str) -> bool:
-    """A relative path that stays inside the folder it is joined to."""
-    parts = PurePosixPath(path).parts
-    return bool(parts) and not path.startswith("/") and ".." not in parts and "\\" not in path and "\0" not in path
 
 
 def _short(value: Any) -> str:

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import yaml
-
+from cprt.files import read_yaml
 from cprt.taxonomy import Taxonomy
 
 _TABLE = Path(__file__).with_name("regulations.yaml")
@@ -38,7 +37,7 @@ class Regulations:
     @cache
     def published() -> Regulations:
         """Table 4 as the paper has it."""
-        content = yaml.safe_load(_TABLE.read_text(encoding="utf-8"))
+        content = read_yaml(_TABLE)
         frameworks = tuple(content["frameworks"])
         return Regulations(
             frameworks,

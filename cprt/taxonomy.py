@@ -24,9 +24,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from cprt.errors import InputError
+from cprt.files import read_yaml
 
 LEVELS = (1, 2, 3, 4)
 _PUBLISHED = Path(__file__).with_name("taxonomy.yaml")
@@ -65,15 +64,15 @@ class Taxonomy:
     @cache
     def default() -> Taxonomy:
         """The published taxonomy."""
-        return _parse(_read_yaml(_PUBLISHED), _PUBLISHED)
+        return _parse(_read_mapping(_PUBLISHED), _PUBLISHED)
 
     @staticmethod
     def load(path: str | Path | None = None) -> Taxonomy:
         """The published taxonomy, or its extension by the YAML at ``path``. Raises InputError."""
         if path is None:
             return Taxonomy.default()
-        extension, published = _read_yaml(path), _read_yaml(_PUBLISHED)
-        unknown = sorted(map(str, set(extension) - {"name", "remove", "attributes", "bands"}))
+        extension, published = _read_mapping(path), _read_mapping(_PUBLISHED)
+        unknown = sorted(set(extension) - {"name", "remove", "attributes", "bands"})
         if unknown:
             raise InputError.at(
                 path, "unknown key; an extension has name, remove, attributes and bands", field=unknown[0]
@@ -134,14 +133,8 @@ class Taxonomy:
         return next((level for level, yes in zip(LEVELS, (q1, q2, q3, q4), strict=True) if yes), None)
 
 
-def _read_yaml(path: str | Path) -> dict[str, Any]:
-    try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        mark = getattr(error, "problem_mark", None)
-        raise InputError.at(path, "not a YAML file", line=mark.line + 1 if mark else None) from error
-    except OSError as error:
-        raise InputError.at(path, error.strerror or "cannot be read") from error
+def _read_mapping(path: str | Path) -> dict[str, Any]:
+    content = read_yaml(path)
     if not isinstance(content, dict):
         raise InputError.at(path, "must be a mapping")
     return content

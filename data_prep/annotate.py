@@ -30,6 +30,7 @@ from PIL import Image
 from cprt.annotation import consensus, read_stage1, read_stage2, stage1, stage2
 from cprt.config import option, parse, run
 from cprt.errors import InputError
+from cprt.files import read_text
 from cprt.images import ImageIndex, check_images, fit
 from cprt.models.ask import Model
 from cprt.models.rate_limiter import Stopped
@@ -37,7 +38,7 @@ from cprt.models.response_cache import ResponseCache, read_cache
 from cprt.models.spec import ModelSpec, Request, Response
 from cprt.prompts import digest
 from cprt.provenance import write_run
-from cprt.records import PREDICTION_STATUSES, read_jsonl, read_text, write_json, write_jsonl
+from cprt.records import PREDICTION_STATUSES, read_jsonl, write_json, write_jsonl
 from cprt.taxonomy import Taxonomy
 
 RETRY = ("refused", "unparsed")

@@ -48,8 +48,9 @@ from tqdm import tqdm
 
 from cprt.config import option, parse, run
 from cprt.errors import InputError
+from cprt.files import read_text, write_text
 from cprt.provenance import write_run
-from cprt.records import read_labels, read_text, write_json, write_text
+from cprt.records import read_labels, write_json
 from cprt.scoring import severities
 from cprt.taxonomy import LEVELS, Taxonomy
 from data_prep.boundary_figures import draw_embeddings, draw_scores

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from cprt.files import write_bytes
 from cprt.pages.colors import LEVEL_COLORS
-from cprt.records import png, write_bytes
+from cprt.records import png
 from cprt.scoring import severities, severity
 from cprt.taxonomy import LEVELS, Taxonomy
 

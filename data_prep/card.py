@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cprt.files import write_bytes
 from cprt.pages.colors import LEVEL_COLORS
-from cprt.records import Label, png, write_bytes
+from cprt.records import Label, png
 from cprt.taxonomy import LEVELS, Taxonomy
 
 

@@ -20,8 +20,9 @@ from tqdm import tqdm
 
 from cprt.config import option, parse, run
 from cprt.errors import InputError
+from cprt.files import is_safe_path
 from cprt.provenance import file_digest, write_run
-from cprt.records import is_safe_path, read_json, write_json
+from cprt.records import read_json, write_json
 from data_prep.transfer.archives import unpack
 from data_prep.transfer.fetch import Patience, fetch, remote_size
 from data_prep.transfer.hub import HubFiles, fetch_hub_files, missing

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cprt.errors import InputError
+from cprt.files import read_text
 from cprt.images import ImageIndex
-from cprt.records import read_json, read_jsonl, read_text
+from cprt.records import read_json, read_jsonl
 
 
 @dataclass(frozen=True)

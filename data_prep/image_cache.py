@@ -24,10 +24,11 @@ from tqdm import tqdm
 
 from cprt.config import option, parse, run
 from cprt.errors import InputError
+from cprt.files import read_text
 from cprt.images import ImageIndex, load_image
 from cprt.models.response_cache import ResponseCache
 from cprt.provenance import write_run
-from cprt.records import read_text, write_jsonl
+from cprt.records import write_jsonl
 
 _AT_ONCE = 8  # photos a worker takes at a time; also how many share one write to the manifest
 

@@ -6,19 +6,22 @@ is translated by ``aliases`` (other spelling -> key).
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from cprt.errors import InputError
-from cprt.records import is_number, read_json, read_jsonl, read_text
+from cprt.files import read_yaml
+from cprt.numbers import is_number, number
+from cprt.records import read_json, read_jsonl
+from cprt.tables import read_csv
 from cprt.taxonomy import LEVELS, Taxonomy
 
 Aliases = Mapping[str, str]
+_NO_ATTRIBUTE = (
+    "is not an attribute of the taxonomy (another spelling? put `OTHER: KEY` in a YAML, give it as --aliases)"
+)
 
 
 @dataclass(frozen=True)
@@ -44,25 +47,14 @@ def read_bench(path: str | Path, taxonomy: Taxonomy, aliases: Aliases | None = N
     return _checked(rows, path)
 
 
-def read_csv(path: str | Path, taxonomy: Taxonomy, aliases: Aliases | None = None) -> list[Stated]:
-    """A CSV with a header: ``id``, a column for every key with 0, 0.5 or 1, and perhaps ``level`` and ``score``."""
-    reader = csv.reader(read_text(path).splitlines(), strict=True)
-    rows: list[Stated] = []
-    try:
-        header = [name.strip() for name in next(reader, [])]
-        columns = _csv_columns(header, path, taxonomy, aliases or {})
-        for cells in reader:
-            where = f"{path}:{reader.line_num}"
-            if not any(cell.strip() for cell in cells):
-                continue
-            if len(cells) != len(header):
-                raise InputError.at(where, f"has {len(cells)} cells, the header {len(header)}")
-            row = dict(zip(columns, (cell.strip() for cell in cells), strict=True))
-            labels = {key: _value(_number(row[key]), where, key) for key in taxonomy.keys}
-            level, score = (_number(row[name]) if row.get(name) else None for name in ("level", "score"))
-            rows.append(_stated(where, row["id"], labels, level, score))
-    except csv.Error as error:
-        raise InputError.at(path, f"not a CSV file ({error})", reader.line_num) from error
+def read_table(path: str | Path, taxonomy: Taxonomy, aliases: Aliases | None = None) -> list[Stated]:
+    """A CSV with ``id``, a column for every key with 0, 0.5 or 1, and perhaps ``level`` and ``score``."""
+    table, rows = read_csv(path, aliases), []
+    for line, row in table.need(("id", *taxonomy.keys), known=("level", "score"), unknown=_NO_ATTRIBUTE):
+        where = f"{path}:{line}"
+        labels = {key: _value(_number(row[key]), where, key) for key in taxonomy.keys}
+        level, score = (_number(row[name]) if row.get(name) else None for name in ("level", "score"))
+        rows.append(_stated(where, row["id"], labels, level, score))
     return _checked(rows, path)
 
 
@@ -104,16 +96,13 @@ def read_annotations(path: str | Path, taxonomy: Taxonomy) -> tuple[list[Stated]
 
 def read_aliases(path: str | Path, taxonomy: Taxonomy) -> dict[str, str]:
     """A YAML mapping of other spellings to keys, such as ``face: biometrics``."""
-    try:
-        content = yaml.safe_load(read_text(path))
-    except yaml.YAMLError as error:
-        raise InputError.at(path, "not a YAML file") from error
+    content = read_yaml(path)
     if not isinstance(content, dict):
         raise InputError.at(path, "must be a mapping from other spellings to keys")
     for other, key in content.items():
         if key not in taxonomy.keys:
-            raise InputError.at(path, f"{key!r} is not an attribute of the taxonomy", field=str(other))
-    return {str(other): key for other, key in content.items()}
+            raise InputError.at(path, f"{key!r} is not an attribute of the taxonomy", field=other)
+    return content
 
 
 def _bench_row(row: Any, where: str, taxonomy: Taxonomy, aliases: Aliases) -> Stated:
@@ -145,19 +134,6 @@ def _bench_labels(groups: Any, where: str, taxonomy: Taxonomy, aliases: Aliases)
     return {key: labels[key] for key in taxonomy.keys}
 
 
-def _csv_columns(header: list[str], path: str | Path, taxonomy: Taxonomy, aliases: Aliases) -> list[str]:
-    """The header with other spellings translated."""
-    known = ("id", "level", "score")
-    columns = [name if name in known else _key(name, f"{path}:1", name, taxonomy, aliases) for name in header]
-    for name in columns:
-        if columns.count(name) > 1:
-            raise InputError.at(path, "is there twice", 1, name)
-    for name in ("id", *taxonomy.keys):
-        if name not in columns:
-            raise InputError.at(path, "is missing", 1, name)
-    return columns
-
-
 def _all_keys(labels: Any, where: str, field: str, taxonomy: Taxonomy) -> dict[str, float]:
     if not isinstance(labels, Mapping):
         raise InputError.at(where, "must be an object with every key", field=field)
@@ -172,11 +148,7 @@ def _all_keys(labels: Any, where: str, field: str, taxonomy: Taxonomy) -> dict[s
 def _key(name: str, where: str, field: str, taxonomy: Taxonomy, aliases: Aliases) -> str:
     key = aliases.get(name, name)
     if key not in taxonomy.keys:
-        raise InputError.at(
-            where,
-            "is not an attribute of the taxonomy (another spelling? put `OTHER: KEY` in a YAML, give it as --aliases)",
-            field=field,
-        )
+        raise InputError.at(where, _NO_ATTRIBUTE, field=field)
     return key
 
 
@@ -189,7 +161,7 @@ def _value(value: Any, where: str, field: str) -> float:
 def _number(cell: str) -> float | str:
     """A CSV cell as a number, or as it is: then the check of its field names it."""
     try:
-        return float(cell)
+        return number(cell)
     except ValueError:
         return cell
 

@@ -19,7 +19,7 @@ from cprt.provenance import write_run
 from cprt.records import Label, write_jsonl
 from cprt.scoring import severities
 from cprt.taxonomy import LEVELS, Taxonomy
-from data_prep.label_files import Stated, read_aliases, read_annotations, read_bench, read_csv
+from data_prep.label_files import Stated, read_aliases, read_annotations, read_bench, read_table
 
 SOURCES = ("bench", "csv", "annotations")
 SCORE_TOLERANCE = 6e-4  # a file's score has three decimals, rounded or truncated
@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.source == "bench":
         rows = read_bench(args.input, taxonomy, aliases)
     elif args.source == "csv":
-        rows = read_csv(args.input, taxonomy, aliases)
+        rows = read_table(args.input, taxonomy, aliases)
     else:
         rows, without = read_annotations(args.input, taxonomy)
     labels, report = make_labels(rows, f"{args.source}:{Path(args.input).name}", args.images, taxonomy, args.input)

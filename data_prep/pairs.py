@@ -37,7 +37,7 @@ class PairsArguments:
     labels: str = option("labels.jsonl, made by cprt labels")
     images: str = option("folder that holds images/, or images/ itself")
     out: str = option("folder for train.jsonl and holdout.jsonl")
-    prompt: str = option("what the model is asked", "taxonomy", choices=list(PROMPTS))
+    prompt: str = option(f"what the model is asked: {', '.join(PROMPTS)}, or a YAML file", "taxonomy")
     target: str = option("what it is to answer", "score", choices=list(TARGETS))
     size: int = option("training pairs to draw, as equally from the levels as they allow", 2048)
     holdout: int | None = option("hold-out pairs to draw first, in the collection's proportions; null: a fifth", None)

@@ -20,12 +20,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from cprt.config import option, parse, run
 from cprt.errors import InputError
+from cprt.files import read_yaml, write_text
 from cprt.provenance import write_run
-from cprt.records import read_text, write_json, write_jsonl, write_text
+from cprt.records import write_json, write_jsonl
 from cprt.scoring import severity
 from cprt.taxonomy import LEVELS, Taxonomy
 from data_prep.label_files import Stated, read_bench
@@ -94,17 +93,13 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def read_map(path: str | Path, taxonomy: Taxonomy) -> dict[str, Mapped]:
     """VISPR label -> what it means. Raises InputError that names the label."""
-    try:
-        content = yaml.safe_load(read_text(path))
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        raise InputError.at(path, "not a YAML file", mark.line + 1 if mark else None) from error
+    content = read_yaml(path)
     if not isinstance(content, dict) or not content:
         raise InputError.at(path, "must be a mapping from VISPR labels to attributes")
     mapping = {}
     for label, row in content.items():
-        if not isinstance(label, str) or not _VISPR_LABEL.fullmatch(label):
-            raise InputError.at(path, "is not a VISPR label such as a9_face_complete", field=str(label))
+        if not _VISPR_LABEL.fullmatch(label):
+            raise InputError.at(path, "is not a VISPR label such as a9_face_complete", field=label)
         if not isinstance(row, dict) or "attribute" not in row or set(row) - {"attribute", "clear", "reason"}:
             raise InputError.at(path, "needs attribute, and may have clear and reason", field=label)
         attribute, clear = row["attribute"], row.get("clear", False)

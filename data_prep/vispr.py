@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from cprt.errors import InputError
+from cprt.files import is_safe_path, read_text
 from cprt.images import ImageIndex
-from cprt.records import is_safe_path, read_json, read_text
+from cprt.records import read_json
 
 SPLITS = ("train", "val", "test")
 SAFE = "a0_safe"

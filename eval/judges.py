@@ -90,8 +90,8 @@ def from_rows(
     for number, row in enumerate(rows, start=1):
         where = f"models[{number}]"
         own_prompts, own_target = row.get("prompts", prompts), row.get("target", target)
-        if not isinstance(own_prompts, list) or not own_prompts or not set(map(str, own_prompts)) <= set(PROMPTS):
-            raise InputError.at(where, f"must be a list of {', '.join(PROMPTS)}", field="prompts")
+        if not isinstance(own_prompts, list) or not own_prompts or not all(isinstance(own, str) for own in own_prompts):
+            raise InputError.at(where, f"must be a list of {', '.join(PROMPTS)} and YAML files", field="prompts")
         if own_target is not None and own_target not in TARGETS:
             raise InputError.at(where, f"{own_target!r} is not one of {', '.join(TARGETS)}", field="target")
         fields = {field: value for field, value in row.items() if field not in ("prompts", "target")}
@@ -121,9 +121,12 @@ def _judges(
         for name in dict.fromkeys(prompts):
             as_trained = trained.target if trained is not None and trained.name == name else "score"
             prompt = build(name, target or as_trained, taxonomy)
-            judges.append(Judge(f"{spec.name}-{name}" if several else spec.name, spec, prompt, expected))
+            judges.append(Judge(f"{spec.name}-{prompt.name}" if several else spec.name, spec, prompt, expected))
             if spec.adapter is not None and trained is not None and prompt.digest != trained.digest:
                 print(f"note: {asked_otherwise(spec.adapter, trained)}")
+    doubled = [name for name, count in Counter(judge.name for judge in judges).items() if count > 1]
+    if doubled:
+        raise InputError(f"prompt: two prompts would write to {doubled[0]!r}: give each file a name of its own")
     return judges
 
 

@@ -3,11 +3,14 @@
 The figures at the top are of the stated score, ``score``. Other ways to a score are never mixed with it: ``decodings``
 holds the same figures for ``expected_score``, ``median_score`` and ``composed_score``, each with its own coverage;
 ``calibrated`` for all of these after calibration on hold-out predictions; ``attributes`` says how well attributes are
-seen; ``against`` tests the difference to other predictions for the same labels.
+seen; ``errors_by`` where the stated score errs (paper 5.3): by true level, number of attributes, and attribute present;
+``against`` tests the difference to other predictions for the same labels.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,10 +20,13 @@ import numpy as np
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.metrics.attributes import evaluate_attributes
-from cprt.metrics.calibration import CALIBRATIONS
-from cprt.metrics.severity import evaluate, paired_difference
+from cprt.metrics.bootstrap import interval
+from cprt.metrics.breakdown import by_group, groups_of
+from cprt.metrics.calibration import CALIBRATIONS, Fit, refits
+from cprt.metrics.severity import bootstrap, evaluate, paired_difference
 from cprt.provenance import write_run
 from cprt.records import Label, Prediction, read_labels, read_predictions, write_json
+from cprt.scoring import levels_of
 from cprt.taxonomy import Taxonomy
 
 # Column heads of every table, in the paper's order (Table 3).
@@ -37,6 +43,7 @@ HEADS = {
 # Name in metrics.json -> column of predictions.jsonl.
 DECODINGS = {"expected": "expected_score", "median": "median_score", "composed": "composed_score"}
 STATED = "stated"
+REFITS = 200
 
 
 @dataclass
@@ -115,6 +122,20 @@ def measure(
         raise InputError.at(file, f"{unknown!r} is not in the taxonomy", field="attributes")
     if truth and named:
         metrics["attributes"] = evaluate_attributes(truth, named, taxonomy, **drawn)
+    stated = {row.id: row.score for row in predictions if row.score is not None}
+    present = {row: truth[label.id] for row, label in enumerate(labels) if label.id in truth}
+    metrics["errors_by"] = {
+        kind: {
+            name: dataclasses.asdict(group)
+            for name, group in by_group(
+                [label.score for label in labels],
+                [stated.get(label.id, math.nan) for label in labels],
+                groups,
+                **drawn,
+            ).items()
+        }
+        for kind, groups in groups_of([label.level for label in labels], present, taxonomy).items()
+    }
     return metrics
 
 
@@ -127,7 +148,11 @@ def calibrated(
     file: str,
     **drawn: int,
 ) -> dict[str, Any]:
-    """Way to a score -> calibration -> figures, learnt from ``answers`` to the ``held_out`` labels alone."""
+    """Way to a score -> calibration -> figures, learnt from ``answers`` to the ``held_out`` labels alone.
+
+    The intervals carry the uncertainty of the fit: hold-out and measured photos are resampled together, ``REFITS``
+    times.
+    """
     truth = {label.id: label.score for label in held_out}
     unknown = next((row.id for row in answers if row.id not in truth), None)
     if unknown is not None:
@@ -142,9 +167,33 @@ def calibrated(
         for kind, fit in CALIBRATIONS.items():
             calibration = fit(*zip(*known, strict=True))
             mapped = dict(zip(scores, calibration(list(scores.values())).tolist(), strict=True))
-            figures = _measure(labels, predictions, mapped, taxonomy, file, **drawn)
+            figures = _measure(labels, predictions, mapped, taxonomy, file, seed=drawn["seed"], resamples=0)
+            if drawn["resamples"]:
+                figures["ci"] |= _refitted(fit, known, scores, labels, taxonomy, drawn["seed"])
+                figures["ci_method"] |= {"bootstrap": "percentile, over rows and over refits", "resamples": REFITS}
             found[name][kind] = {**figures, "fitted": {"n": len(known), **calibration.record()}}
     return found
+
+
+def _refitted(
+    fit: Fit,
+    known: Sequence[tuple[float, float]],
+    scores: Mapping[str, float],
+    labels: Sequence[Label],
+    taxonomy: Taxonomy,
+    seed: int,
+) -> dict[str, list[float] | None]:
+    """Figure -> its interval, each resample of the photos under a fit to a resample of the hold-out."""
+    rows = [label for label in labels if label.id in scores]
+    truth, levels = np.asarray([row.score for row in rows]), np.asarray([row.level for row in rows])
+    rng = np.random.default_rng(seed)
+    resampled: dict[str, list[Any]] = {}
+    held_scores, held_truth = zip(*known, strict=True)
+    for mapped in refits(fit, held_scores, held_truth, [scores[row.id] for row in rows], REFITS, seed):
+        draw = rng.integers(len(rows), size=(1, len(rows)))
+        for name, value in bootstrap(truth, mapped, levels, levels == levels_of(mapped, taxonomy), draw).items():
+            resampled.setdefault(name, []).append(value)
+    return {name: interval(np.concatenate(values)) for name, values in resampled.items()}
 
 
 def against(

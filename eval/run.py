@@ -53,7 +53,7 @@ class EvalArguments:
     )
     only: list[str] = option("names of the models to ask; none: all", factory=list)
     prompt: list[str] = option(
-        "what the model is asked: one prompt or several", factory=lambda: ["taxonomy"], choices=list(PROMPTS)
+        f"what the model is asked, one or several of {', '.join(PROMPTS)} and YAML files", factory=lambda: ["taxonomy"]
     )
     target: str | None = option(
         "what it is to answer; null: as the adapter was trained, else score", None, choices=list(TARGETS)
@@ -83,7 +83,7 @@ class EvalArguments:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, not {value}")
-        for name, values, known in (("prompt", self.prompt, PROMPTS), ("retry", self.retry, RETRY)):
+        for name, values, known in (("retry", self.retry, RETRY),):
             for value in values:
                 if value not in known:
                     raise ValueError(f"{name}: {value!r} is not one of {', '.join(known)}")

@@ -246,6 +246,7 @@ def evaluate(
     Returns a dict: ``n`` label rows, ``coverage`` (rows with a score / n), ``status_counts`` (a label without a
     prediction counts as "missing"), the figures over rows with a score, ``confusion`` (rows true level, columns
     predicted) and ``confusion_ci``, ``sampled_pairs`` (pairwise accuracy over a seeded sample instead of all pairs),
+    ``intra_level_against_chance`` (whether pairs within a level are told apart at all: p, two-sided, paper 5.3),
     ``ci`` (name -> [low, high] or None) and ``ci_method``. Intervals are 95% percentile bootstraps over
     the rows with a score; resamples in which a figure is undefined are left out and counted in ``ci_method``, and
     beyond 5% of them there is no interval. That of coverage is Wilson's.
@@ -271,6 +272,8 @@ def evaluate(
     sampled_intervals: dict[str, list[float] | None] = {}
     cell_intervals: list[list[list[float] | None]] | None = None
     undefined: dict[str, int] = {}
+    # A judge that does not see differences within a level puts half of the pairs that it tells apart in their order.
+    chance: dict[str, Any] = {"figure": "intra_level_accuracy_no_ties", "accuracy": 0.5, "p": None}
     if resamples and covered:
         weights = resample(len(covered), resamples, seed)
         for name, values in _resampled(
@@ -278,6 +281,8 @@ def evaluate(
         ).items():
             intervals[name] = None if figures[name] is None else interval(values)
             undefined[name] = int(np.isnan(values).sum())
+            if name == "intra_level_accuracy_no_ties" and figures[name] is not None:
+                chance["p"] = p_value(values - chance["accuracy"])
         for name, values in sampled_shares(truth, prediction, true_levels, pairs, weights).items():
             sampled_intervals[name] = None if sampled[name] is None else interval(values)
         one_hot = np.eye(16)[(true_levels - 1) * 4 + predicted_levels - 1].T  # (16, N)
@@ -291,6 +296,7 @@ def evaluate(
         "confusion": cells.tolist(),
         "confusion_ci": cell_intervals,
         "sampled_pairs": {"pairs": len(pairs), "seed": seed, **sampled, "ci": sampled_intervals},
+        "intra_level_against_chance": chance,
         "ci": intervals,
         "ci_method": {
             "confidence": CONFIDENCE,

@@ -8,7 +8,7 @@ import json
 import re
 from html import escape
 
-from cprt.records import is_number
+from cprt.numbers import is_number
 
 # Control characters, what turns the direction of writing, and halves of surrogate pairs, which UTF-8 cannot hold.
 _UNSEEMLY = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")

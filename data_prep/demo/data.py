@@ -17,8 +17,9 @@ import numpy as np
 from tqdm import tqdm
 
 from cprt.config import option, parse, run
+from cprt.files import write_text
 from cprt.provenance import write_run
-from cprt.records import write_json, write_text
+from cprt.records import write_json
 from cprt.scoring import severity
 from cprt.taxonomy import LEVELS, Taxonomy
 from data_prep.demo.drawings import draw

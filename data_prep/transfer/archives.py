@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
 from cprt.errors import InputError
-from cprt.records import is_safe_path
+from cprt.files import is_safe_path
 
 _CHUNK = 1 << 20
 _LONGEST_READ = 4 << 20  # what one header may take: tarfile reads it in one piece, however long it says it is

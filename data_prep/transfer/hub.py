@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from cprt.errors import InputError
+from cprt.files import is_safe_path
 from cprt.provenance import file_digest
-from cprt.records import is_safe_path
 
 
 @dataclass(frozen=True)

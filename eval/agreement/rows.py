@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +12,9 @@ from numpy.typing import NDArray
 
 from cprt.errors import InputError
 from cprt.metrics.agreement import KINDS, MISSING
-from cprt.records import PREDICTION_STATUSES, read_jsonl, read_text
+from cprt.numbers import number
+from cprt.records import PREDICTION_STATUSES, read_jsonl
+from cprt.tables import read_csv
 from cprt.taxonomy import Taxonomy
 
 _SUFFIX = re.compile(r"\.(?:jpe?g|png|webp|bmp|gif|tiff?)$", re.IGNORECASE)
@@ -34,53 +34,28 @@ class Row:
 
 def read_answers(path: str | Path, taxonomy: Taxonomy) -> Iterator[Row]:
     """The rows of a CSV file. Raises InputError naming line and column."""
-    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
-    columns: list[str] = []
-    found = False
+    wanted = ("annotator", "kind", "image", *taxonomy.keys)
+    unknown = "is neither annotator, kind, image nor a key of the taxonomy"
+    for line, row in read_csv(path).need(wanted, known=(), unknown=unknown):
+        for name in ("annotator", "image"):
+            if not row[name]:
+                raise InputError.at(path, "is empty", line, name)
+        if row["kind"] not in KINDS:
+            raise InputError.at(path, f"{row['kind']!r} is not human or model", line, "kind")
+        values = [_label(row[key], path, line, key) for key in taxonomy.keys]
+        yield Row(f"{path}:{line}", row["annotator"], row["kind"], image_name(row["image"]), values)
+
+
+def _label(cell: str, path: str | Path, line: int, key: str) -> float | None:
+    if not cell:
+        return None
     try:
-        for cells in reader:
-            if not any(cell.strip() for cell in cells):
-                continue
-            if not columns:
-                columns = _header(cells, path, reader.line_num, taxonomy)
-                continue
-            if len(cells) != len(columns):
-                raise InputError.at(path, f"has {len(cells)} cells, the header {len(columns)}", line=reader.line_num)
-            row = dict(zip(columns, (cell.strip() for cell in cells), strict=True))
-            found = True
-            yield _answer(row, path, reader.line_num, taxonomy)
-    except csv.Error as error:
-        raise InputError.at(path, f"not valid CSV: {error}", line=reader.line_num) from error
-    if not found:
-        raise InputError.at(path, "has no rows")
-
-
-def _header(cells: list[str], path: str | Path, line: int, taxonomy: Taxonomy) -> list[str]:
-    columns = [cell.strip() for cell in cells]
-    wanted = ["annotator", "kind", "image", *taxonomy.keys]
-    for column in columns:
-        if column not in wanted:
-            raise InputError.at(path, "is neither annotator, kind, image nor a key of the taxonomy", line, column)
-        if columns.count(column) > 1:
-            raise InputError.at(path, "is there twice", line, column)
-    for column in wanted:
-        if column not in columns:
-            raise InputError.at(path, "is missing from the header", line, column)
-    return columns
-
-
-def _answer(row: dict[str, str], path: str | Path, line: int, taxonomy: Taxonomy) -> Row:
-    for name in ("annotator", "image"):
-        if not row[name]:
-            raise InputError.at(path, "is empty", line, name)
-    if row["kind"] not in KINDS:
-        raise InputError.at(path, f"{row['kind']!r} is not human or model", line, "kind")
-    values: list[float | None] = []
-    for key in taxonomy.keys:
-        if row[key] and not re.fullmatch(r"0|0?\.50*|1|[01]\.0+", row[key]):
-            raise InputError.at(path, f"{row[key]!r} is not 0, 0.5, 1 or empty", line, key)
-        values.append(float(row[key]) if row[key] else None)
-    return Row(f"{path}:{line}", row["annotator"], row["kind"], image_name(row["image"]), values)
+        value = number(cell)
+    except ValueError:
+        value = -1.0
+    if value not in (0, 0.5, 1):
+        raise InputError.at(path, f"{cell!r} is not 0, 0.5, 1 or empty", line, key)
+    return value
 
 
 def read_annotations(path: str | Path, taxonomy: Taxonomy) -> Iterator[Row]:

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 
 from cprt.config import option, parse, run
+from cprt.files import read_yaml
 from cprt.metrics.agreement import KINDS, MISSING, measure
 from cprt.provenance import write_run
 from cprt.records import PREDICTION_STATUSES, write_json
@@ -97,8 +97,9 @@ def _shared_images(answers: NDArray[np.int8], kinds: Sequence[str]) -> int:
 
 def paper_table2() -> dict[str, Any]:
     """The paper's Table 2 and its figures a level, as published."""
-    content: dict[str, Any] = yaml.safe_load(PAPER.read_text(encoding="utf-8"))
-    return content
+    content: dict[str, Any] = read_yaml(PAPER)
+    by_level = "human_agreement_percent_by_level"
+    return content | {by_level: {int(level): percent for level, percent in content[by_level].items()}}
 
 
 def table2(found: dict[str, Any]) -> list[dict[str, Any]]:

@@ -23,8 +23,9 @@ from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.images import image_root
 from cprt.metrics.severity import paired_differences
+from cprt.numbers import is_number
 from cprt.provenance import file_digest, write_run
-from cprt.records import Label, Prediction, is_number, read_json, read_labels, read_predictions, write_json
+from cprt.records import Label, Prediction, read_json, read_labels, read_predictions, write_json
 from cprt.taxonomy import Taxonomy
 from eval.metrics import HEADS, measure, show
 

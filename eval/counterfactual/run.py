@@ -29,7 +29,7 @@ from cprt.models.ask import Model
 from cprt.models.rate_limiter import Stopped
 from cprt.models.response_cache import ResponseCache
 from cprt.models.spec import ModelSpec, Request
-from cprt.prompts import Prompt, build
+from cprt.prompts import Prompt, assuming_faces_anonymised, recall
 from cprt.provenance import write_run
 from cprt.records import Prediction, read_json, read_labels, read_predictions, write_json, write_jsonl
 from cprt.scoring import level_of
@@ -158,20 +158,17 @@ def _read_run(folder: str, name: str, taxonomy: Taxonomy, base_url: str | None) 
     record = read_json(file)
     try:
         asked, config = record["prompt"], record["config"]
-        plain = build(asked["name"], asked["target"], taxonomy)
-        changed = build(asked["name"], asked["target"], taxonomy, faces_anonymised=True)
+        plain = recall(asked, taxonomy, str(file))
         spec = _spec(config, record, str(file), base_url)
         adapter = record.get("adapter")
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError.at(file, f"is not the record of cprt eval ({error} is missing or odd)") from error
-    if asked.get("sha256") != plain.digest:
-        raise InputError.at(file, "asked with another prompt or taxonomy than are here now", field="prompt")
     if record["model"] != spec.identity["model"]:
         raise InputError.at(file, f"the model {spec.model} has changed since", field="model")
     if adapter != spec.identity.get("adapter"):
         raise InputError.at(file, f"the adapter {spec.adapter} has changed since", field="adapter")
     predictions = {prediction.id: prediction for prediction in read_predictions(Path(folder) / "predictions.jsonl")}
-    return EvalRun(name, spec, plain, changed, predictions)
+    return EvalRun(name, spec, plain, assuming_faces_anonymised(plain, taxonomy), predictions)
 
 
 def _spec(config: Mapping[str, Any], record: Mapping[str, Any], where: str, base_url: str | None) -> ModelSpec:

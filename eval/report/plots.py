@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cprt.files import write_bytes
 from cprt.pages.colors import LEVEL_COLORS, LEVEL_COLORS_DARK, SERIES_COLORS, SERIES_COLORS_DARK
-from cprt.records import Label, Prediction, png, write_bytes
+from cprt.records import Label, Prediction, png
 from cprt.taxonomy import LEVELS, Taxonomy
 
 if TYPE_CHECKING:

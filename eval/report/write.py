@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 from numpy.typing import ArrayLike
 from tqdm import tqdm
 
 from cprt.errors import InputError
+from cprt.files import read_yaml, write_bytes, write_text
 from cprt.images import load_image
 from cprt.metrics.bootstrap import interval
-from cprt.records import Label, Prediction, write_bytes, write_text
+from cprt.records import Label, Prediction
 from cprt.scoring import level_of
 from cprt.taxonomy import LEVELS, Taxonomy
 
@@ -83,7 +83,7 @@ def write_report(
 
 def paper_table6() -> list[dict[str, Any]]:
     """The rows of the paper's Table 6, figures under the names of metrics.json."""
-    content = yaml.safe_load(PAPER.read_text(encoding="utf-8"))
+    content = read_yaml(PAPER)
     return [dict(zip(content["columns"], row, strict=True)) for row in content["rows"]]
 
 

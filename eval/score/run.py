@@ -32,6 +32,7 @@ from tqdm import tqdm
 from cprt.advice import compose, hide_in_order, without_each
 from cprt.config import option, parse, run
 from cprt.errors import InputError
+from cprt.files import write_text
 from cprt.models.ask import Model
 from cprt.models.checkpoint import DTYPES
 from cprt.models.rate_limiter import Stopped
@@ -39,7 +40,7 @@ from cprt.models.response_cache import ResponseCache
 from cprt.models.spec import ModelSpec, Request
 from cprt.prompts import PROMPTS, TARGETS, Prompt, build
 from cprt.provenance import write_run
-from cprt.records import PREDICTION_STATUSES, read_labels, read_predictions, write_jsonl, write_text
+from cprt.records import PREDICTION_STATUSES, read_labels, read_predictions, write_jsonl
 from cprt.regulations import regulations_of
 from cprt.taxonomy import Taxonomy
 from eval.judges import asked_otherwise, trained_prompt
@@ -64,7 +65,7 @@ class ScoreArguments:
     api_key_env: str | None = option("environment variable that holds its key", None)
     allow_remote: bool = option("photos may go to an endpoint on another machine", False)
     prompt: str | None = option(
-        "what to ask; null: as the adapter was trained, else taxonomy", None, choices=list(PROMPTS)
+        f"what to ask: {', '.join(PROMPTS)}, or a YAML file; null: as the adapter was trained, else taxonomy", None
     )
     target: str | None = option(
         "what to answer; null: as the adapter was trained, else attributes", None, choices=list(TARGETS)

@@ -87,7 +87,7 @@ def test_a_bad_yaml_file_is_named(tmp_path: Path, text: str, complaint: str):
         (["--config", "nowhere.yaml"], "nowhere.yaml: No such file"),
         (["--config=a", "--config=b"], "only once"),
         ([], "required: --labels"),
-        (["--labels", "a", "--rank", "1.5"], "invalid int value: '1.5'"),
+        (["--labels", "a", "--rank", "1.5"], "'1.5' is not a whole number"),
         (["--labels", "a", "--target", "level"], "invalid choice: 'level'"),
         (["--labels", "a", "--lables", "b"], "unknown argument --lables (did you mean --labels?)"),
         (["--labels", "a", "stray"], "unknown argument stray"),

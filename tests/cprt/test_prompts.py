@@ -10,7 +10,13 @@ from cprt.errors import InputError
 from cprt.prompts import PROMPTS, arrange, build, digest
 from cprt.taxonomy import Taxonomy
 
-ALL = [("zero_shot", "score"), ("intuition", "score"), ("taxonomy", "score"), ("taxonomy", "attributes")]
+ALL = [
+    ("zero_shot", "score"),
+    ("zero_shot_hints", "score"),
+    ("intuition", "score"),
+    ("taxonomy", "score"),
+    ("taxonomy", "attributes"),
+]
 
 
 @pytest.mark.parametrize(("name", "target"), ALL)
@@ -26,7 +32,15 @@ def test_no_prompt_reveals_bands_or_scoring_function(name, target):
     assert set(re.findall(r"\d+(?:\.\d+)?", text)) <= {"0", "1", "2", "3", "4", "0.000", "1.000"}
 
 
-@pytest.mark.parametrize("name", ["zero_shot", "intuition"])
+def test_zero_shot_gives_no_guidance():
+    """Paper 4.3: asked directly for a score in [0, 1], "without additional guidance"."""
+    text = build("zero_shot").policy
+    for hint in ("whole range", "gravest", "inferable,", "nothing private", "combine", "sensitive"):
+        assert hint not in text
+    assert "a number from 0 to 1" in text and "gravest" in build("zero_shot_hints").policy
+
+
+@pytest.mark.parametrize("name", ["zero_shot", "zero_shot_hints", "intuition"])
 def test_only_the_taxonomy_prompt_names_attributes_and_levels(name):
     prompt = build(name)
     text = (prompt.policy + prompt.question).lower()
@@ -82,4 +96,4 @@ def test_prompts_are_told_apart_by_their_digest():
 def test_what_cannot_be_asked_is_refused(arguments):
     with pytest.raises(InputError):
         build(*arguments)
-    assert PROMPTS == ("zero_shot", "intuition", "taxonomy")
+    assert PROMPTS == ("zero_shot", "zero_shot_hints", "intuition", "taxonomy")

@@ -10,18 +10,9 @@ from pathlib import Path
 import pytest
 
 from cprt.errors import InputError
-from cprt.records import (
-    Label,
-    Prediction,
-    is_number,
-    is_safe_path,
-    read_jsonl,
-    read_labels,
-    read_pairs,
-    read_predictions,
-    write_jsonl,
-    write_text,
-)
+from cprt.files import is_safe_path, write_text
+from cprt.numbers import is_number
+from cprt.records import Label, Prediction, read_jsonl, read_labels, read_pairs, read_predictions, write_jsonl
 from cprt.taxonomy import Taxonomy
 
 LABELS = {key: 0.0 for key in Taxonomy.default().keys} | {"age": 1.0, "nudity": 0.5}

@@ -105,11 +105,11 @@ def test_bands_of_ones_own_move_scores_levels_and_what_answers_print(tmp_path: P
         ("bands: [0.5, 0.7, 0.2]", "field 'bands': must fall"),
         ("bands: [1.0, 0.7, 0.2]", "field 'bands': must fall"),
         ("bands: [0.7, 0.5, 0.0]", "field 'bands': must fall"),
-        ("bands: [0.7, 0.5, .nan]", "field 'bands': must fall"),
+        ("bands: [0.7, 0.5, .nan]", "field 'bands': must be three numbers"),
         ("bands: [0.7123, 0.5, 0.2]", "at most three decimals"),
         ("removed: [age]", "unknown key"),
         ("- age", "must be a mapping"),
-        ("a: [", "not a YAML file"),
+        ("a: [", "not valid YAML"),
     ],
 )
 def test_a_broken_extension_is_refused_with_its_name(tmp_path: Path, text: str, complaint: str):

@@ -113,7 +113,7 @@ def test_the_report_compares_with_the_released_labels(vispr: Path, capsys):
             "{a9_face_complete: {attribute: biometrics}, a10_face_partial: {attribute: null}}",
             "does not map 'a4_gender'",
         ),
-        ("[", "not a YAML file"),
+        ("[", "not valid YAML"),
         ("", "must be a mapping"),
     ],
 )

@@ -162,6 +162,51 @@ def test_named_attributes_are_measured_where_labels_have_them(tmp_path: Path):
         run_metrics(tmp_path, [{**rows[0], "attributes": ["pets"]}], labels=labels)
 
 
+def test_errors_by_level_number_of_attributes_and_attribute(tmp_path: Path):
+    """By hand: photos of level 3 with one attribute and with two, one of level 4 without any, one without a score."""
+    keys = Taxonomy.default().keys
+    shown = {"x": ["age"], "y": ["age", "gender"], "z": [], "w": ["location"]}
+    truth = {"x": (3, 0.3), "y": (3, 0.4), "z": (4, 0.0), "w": (3, 0.3)}
+    labels = [
+        {"id": id, "level": level, "score": score, "labels": {key: float(key in shown[id]) for key in keys}}
+        for id, (level, score) in truth.items()
+    ]
+    rows = [{"id": id, "status": "ok", "score": score} for id, score in (("x", 0.2), ("y", 0.1), ("z", 0.1))]
+    found = run_metrics(tmp_path, rows, "--resamples", "200", labels=labels)["errors_by"]
+    three = found["level"]["3"]
+    assert (three["n"], three["scored"]) == (3, 2)
+    assert (three["mae"], three["bias"]) == (pytest.approx(0.2), pytest.approx(-0.2))
+    low, high = three["bias_ci"]
+    assert low == pytest.approx(-0.3) and high == pytest.approx(-0.1)
+    assert found["level"]["1"] == {"n": 0, "scored": 0, "mae": None, "bias": None, "mae_ci": None, "bias_ci": None}
+    assert [(name, group["n"], group["bias"]) for name, group in found["attributes"].items()] == [
+        ("0", 1, pytest.approx(0.1)),
+        ("1", 2, pytest.approx(-0.1)),
+        ("2", 1, pytest.approx(-0.3)),
+    ]
+    assert found["attribute"]["gender"]["bias"] == pytest.approx(-0.3)
+    assert found["attribute"]["age"]["mae"] == pytest.approx(0.2)
+    assert (found["attribute"]["location"]["n"], found["attribute"]["location"]["mae"]) == (1, None)
+    without = run_metrics(tmp_path, rows, labels=[{**row, "labels": None} for row in labels])["errors_by"]
+    assert set(without) == {"level"}
+
+
+def test_a_judge_that_is_blind_within_levels_is_at_chance_there(tmp_path: Path):
+    rng = np.random.default_rng(1)
+    levels = rng.integers(1, 5, 300)
+    bounds = {1: (0.711, 1.0), 2: (0.514, 0.71), 3: (0.292, 0.51), 4: (0.0, 0.29)}
+    truth = [float(rng.uniform(*bounds[level])) for level in levels]
+    labels = [{"id": str(i), "level": int(level), "score": truth[i]} for i, level in enumerate(levels)]
+    blind = [
+        {"id": str(i), "status": "ok", "score": float(rng.uniform(*bounds[level]))} for i, level in enumerate(levels)
+    ]
+    seeing = [{**row, "score": 0.3 * row["score"] + 0.7 * truth[i]} for i, row in enumerate(blind)]
+    for rows, sees in ((blind, False), (seeing, True)):
+        metrics = run_metrics(tmp_path, rows, "--resamples", "300", labels=labels)
+        assert metrics["inter_level_accuracy"] > 0.99
+        assert (metrics["intra_level_against_chance"]["p"] < 0.01) is sees
+
+
 def test_calibration_is_learnt_on_the_hold_out_alone_and_reported_apart(tmp_path: Path):
     rng = np.random.default_rng(0)
 
@@ -197,6 +242,8 @@ def test_calibration_is_learnt_on_the_hold_out_alone_and_reported_apart(tmp_path
         assert affine["mae"] == pytest.approx(np.abs(mapped - truth).mean()) and affine["mae"] < metrics["mae"] / 3
         assert affine["fitted"] == {"n": 50, "slope": pytest.approx(line[0]), "intercept": pytest.approx(line[1])}
         assert isotonic["mae"] < metrics["mae"] / 3 and isotonic["coverage"] == 1
+        assert affine["ci"]["mae"][0] < affine["mae"] < affine["ci"]["mae"][1]
+        assert affine["ci_method"]["bootstrap"] == "percentile, over rows and over refits"
     run_metrics(tmp_path, rows, *more, labels=labels)
     inputs = json.loads((tmp_path / "m.run.json").read_text())["inputs"]
     assert inputs.keys() == {"predictions", "labels", "calibrate", "calibrate_labels"}

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cprt.numbers import is_number
 from cprt.prompts import Prompt, arrange
-from cprt.records import is_number
 from train.publish.facts import FIGURES, Measured, facts, part
 from train.publish.files import Base, Source
 

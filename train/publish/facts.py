@@ -9,12 +9,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from cprt.errors import InputError
+from cprt.files import read_yaml
+from cprt.numbers import is_number
 from cprt.prompts import PROMPTS, TARGETS, Prompt, build
 from cprt.provenance import model_digest, run_path
-from cprt.records import is_number, read_json
+from cprt.records import read_json
 from cprt.taxonomy import Taxonomy
 
 # The paper's figures in its order (Table 3), as metrics.json names them.
@@ -33,7 +33,7 @@ DATA = ("vispr", "drawings", "other")
 @cache
 def facts() -> dict[str, Any]:
     """``card_facts.yaml``: the paper's rows, data sets, licences."""
-    return yaml.safe_load((Path(__file__).parent / "facts.yaml").read_text(encoding="utf-8"))
+    return dict(read_yaml(Path(__file__).with_name("facts.yaml")))
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,9 @@ from urllib.parse import urlsplit
 
 from cprt.config import option, parse, run
 from cprt.errors import InputError
+from cprt.files import write_text
 from cprt.provenance import file_digest
-from cprt.records import write_json, write_text
+from cprt.records import write_json
 from cprt.taxonomy import Taxonomy
 from train.publish.card import Card
 from train.publish.disclosure import refuse_secrets, secret_finder, strip_record

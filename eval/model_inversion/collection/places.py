@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 import re
 from collections.abc import Iterator
@@ -11,8 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cprt.errors import InputError
+from cprt.files import is_safe_path
 from cprt.images import SUFFIXES
-from cprt.records import is_safe_path, read_text
+from cprt.tables import read_csv
 
 IMAGES = "all-images"
 _REFERENCES, _NEST = "private-data", "AttackSamples"
@@ -157,24 +156,9 @@ def claimed_class(folder: str | None, file: str, where: str) -> str:
 
 def read_table(file: str, root: Path, references: bool = False) -> dict[str, Found]:
     """Set-up -> images of a CSV with the columns file, class and setup, in any order. Raises InputError."""
-    reader = csv.reader(io.StringIO(read_text(file), newline=""), strict=True)
     setups: dict[str, Found] = {}
-    try:
-        header = [name.strip().lower() for name in next(reader, [])]
-        for column in ("file", "class", "setup"):
-            if header.count(column) != 1:
-                raise InputError.at(file, f"needs one column {column!r} (it has {', '.join(header) or 'none'})", line=1)
-        for cells in reader:
-            if not any(cells):
-                continue
-            if len(cells) != len(header):
-                raise InputError.at(file, f"has {len(cells)} cells, the header {len(header)}", line=reader.line_num)
-            row = dict(zip(header, (cell.strip() for cell in cells), strict=True))
-            _read_row(row, file, reader.line_num, root, references, setups)
-    except csv.Error as error:
-        raise InputError.at(file, f"not valid CSV: {error}", line=reader.line_num) from error
-    if not setups:
-        raise InputError.at(file, "has no rows")
+    for line, row in read_csv(file).need(("file", "class", "setup")):
+        _read_row(row, file, line, root, references, setups)
     return setups
 
 

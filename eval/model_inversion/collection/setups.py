@@ -27,7 +27,7 @@ from typing import Any
 
 from cprt.config import fits, option, parse
 from cprt.errors import InputError
-from cprt.records import is_number
+from cprt.numbers import is_number
 from eval.model_inversion.collection.places import IMAGES, Found, Reconstruction, Tree, is_index, read_table
 from eval.model_inversion.judge.prompts import Subject, read_subject
 

@@ -23,10 +23,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from cprt.errors import InputError
-from cprt.records import read_json, read_text
+from cprt.files import read_yaml_lines
+from cprt.records import read_json
+from cprt.tables import read_csv
 
 SETTINGS = ("n", "order", "layout")
 # Of how a judge was asked (ModelSpec), what may change its answers.
@@ -77,7 +77,7 @@ def from_yaml(path: str | Path) -> list[Run]:
             raise InputError.at(path, "is not a mapping", line)
         for key in row:
             if key not in _SETUP_FIELDS:
-                raise fail(str(key), f"unknown field (there are {', '.join(_SETUP_FIELDS)})")
+                raise fail(key, f"unknown field (there are {', '.join(_SETUP_FIELDS)})")
         name = row.get("name")
         if not isinstance(name, str) or not name.strip():
             raise fail("name", "must be a text")
@@ -118,23 +118,16 @@ def from_yaml(path: str | Path) -> list[Run]:
             if "controls" in facts:
                 inputs["controls"] = file(f"judges.{judge}.controls", facts["controls"])
             settings = {key: facts[key] for key in SETTINGS if key in facts}
-            runs.append(Run(name, str(judge), inputs, str(facts.get("model", judge)), settings, images))
+            runs.append(Run(name, judge, inputs, str(facts.get("model", judge)), settings, images))
     return runs
 
 
 def _read_list(path: str | Path) -> list[tuple[int, Any]]:
     """(line, item) of a YAML list."""
-    text = read_text(path)
-    try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        content = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError) as error:
-        mark = getattr(error, "problem_mark", None)
-        reason = getattr(error, "problem", None) or "cannot be read"
-        raise InputError.at(path, f"not valid YAML: {reason}", mark.line + 1 if mark else None) from error
-    if not isinstance(node, yaml.SequenceNode) or not content:
+    content, lines = read_yaml_lines(path)
+    if not isinstance(content, list) or not content:
         raise InputError.at(path, "must be a YAML list of set-ups")
-    return [(item.start_mark.line + 1, value) for item, value in zip(node.value, content, strict=True)]
+    return [(lines[number], item) for number, item in enumerate(content)]
 
 
 def from_folders(
@@ -165,8 +158,9 @@ def from_folders(
                     inputs[kind] = str(file)
                 elif kind == "standard":
                     raise InputError.at(str(file), f"no such file, and {path} needs it")
-            if (path.parent / "controls.csv").is_file() and _has_rows(path.parent / "controls.csv"):
-                inputs["controls"] = str(path.parent / "controls.csv")
+            controls = path.parent / "controls.csv"
+            if controls.is_file() and read_csv(controls).rows:  # `cprt mi --controls 0` leaves a header alone
+                inputs["controls"] = str(controls)
             settings = {"n": config.get("n"), "order": config.get("order_seed"), "layout": config.get("layout")}
             runs.append(
                 Run(
@@ -178,11 +172,6 @@ def from_folders(
                 )
             )
     return runs
-
-
-def _has_rows(path: Path) -> bool:
-    """``cprt mi --controls 0`` leaves a header alone."""
-    return any(line.strip() for line in read_text(path).splitlines()[1:])
 
 
 def _config(out: Path) -> Mapping[str, Any]:

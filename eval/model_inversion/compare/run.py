@@ -12,8 +12,6 @@ Give a YAML list of set-ups (``--setups``), or folders that ``cprt mi`` wrote (`
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -27,8 +25,10 @@ from tqdm import tqdm
 
 from cprt.config import option, parse, run
 from cprt.errors import InputError
+from cprt.files import write_text
 from cprt.provenance import write_run
-from cprt.records import write_json, write_text
+from cprt.records import write_json
+from cprt.tables import write_csv
 from eval.model_inversion.compare.chart import accuracy_chart
 from eval.model_inversion.compare.inputs import SETTINGS, Run, from_folders, from_yaml
 from eval.model_inversion.compare.page import FalsePositive, page, thumbnails
@@ -102,11 +102,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     out = Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / "compare.json", result)
-    write_csv(out / "compare.csv", *table(result["rows"]))
+    columns, cells = table(result["rows"])
+    write_csv(out / "compare.csv", columns, [map(inert, row) for row in cells])
     write_csv(
         out / "false_positives.csv",
         ("setup", "judge", "class", "filename", "response"),
-        [(row.setup, row.judge, row.claims, row.file, row.response) for row in wrong],
+        [map(inert, (row.setup, row.judge, row.claims, row.file, row.response)) for row in wrong],
     )
     chart = accuracy_chart(result["rows"])
     (out / "compare.png").write_bytes(chart)
@@ -232,14 +233,9 @@ def table(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[Any]]
     return columns, cells
 
 
-def write_csv(path: Path, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """A cell that a spreadsheet would take for a formula is led by an apostrophe."""
-    text = io.StringIO(newline="")
-    writer = csv.writer(text)
-    writer.writerow(columns)
-    for row in rows:
-        writer.writerow(["'" + cell if isinstance(cell, str) and cell[:1] in "=+-@\t\r" else cell for cell in row])
-    write_text(path, text.getvalue())
+def inert(cell: Any) -> Any:
+    """A cell that a spreadsheet would take for a formula, led by an apostrophe; others as they are."""
+    return "'" + cell if isinstance(cell, str) and cell[:1] in ("=", "+", "-", "@", "\t", "\r") else cell
 
 
 def track(args: CompareArguments, rows: Sequence[Mapping[str, Any]]) -> None:

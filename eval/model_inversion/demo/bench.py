@@ -15,18 +15,15 @@ E has no part in making any of them. Files below ``OUT``::
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from cprt.records import write_text
+from cprt.tables import write_csv
 from eval.model_inversion.demo import faces
 from eval.model_inversion.demo.attacks import adversarial, clouds, degrade
 from eval.model_inversion.demo.networks import save, stack, train_classifier, unstack
@@ -127,12 +124,6 @@ def images_folder(out: Path, setup: BenchSetup) -> Path:
 
 def truth_file(out: Path, setup: BenchSetup) -> Path:
     return out / "truth" / f"{setup.id}.csv"
-
-
-def write_csv(path: Path, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    text = io.StringIO(newline="")
-    csv.writer(text).writerows([header, *rows])
-    write_text(path, text.getvalue())
 
 
 def _train(out: Path, training: Sequence[Sequence[Image.Image]], settings: Settings) -> dict[str, nn.Module]:

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from cprt.records import png, write_bytes
+from cprt.files import write_bytes
+from cprt.records import png
 
 _YES, _NO = "#1b7837", "#a50026"
 _TITLES = {

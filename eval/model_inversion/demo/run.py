@@ -18,9 +18,11 @@ import torch
 import yaml
 
 from cprt.config import run
+from cprt.files import write_text
 from cprt.images import load_image
 from cprt.provenance import write_run
-from cprt.records import write_json, write_text
+from cprt.records import write_json
+from cprt.tables import read_csv, write_csv
 from eval.model_inversion.compare import run as compare
 from eval.model_inversion.demo import faces
 from eval.model_inversion.demo.attacks import clouds
@@ -36,12 +38,11 @@ from eval.model_inversion.demo.bench import (
     private_folder,
     setups,
     truth_file,
-    write_csv,
 )
 from eval.model_inversion.demo.network_judge import NetworkJudge
 from eval.model_inversion.demo.networks import stack
 from eval.model_inversion.demo.plot import draw
-from eval.model_inversion.demo.summary import by_kind, examples, read_csv, table, verdicts
+from eval.model_inversion.demo.summary import by_kind, examples, table, verdicts
 from eval.model_inversion.standard import run as standard
 
 OUT = Path("outputs/demo_mi")
@@ -183,7 +184,7 @@ def _judge(out: Path, settings: Settings) -> dict[str, Any]:
         write_csv(folder / JUDGE_NAME / setup.id / "controls.csv", ("kind", *header), controls)
         truth = [
             (row["filename"], row["class"], f"shows {row['shows']}", "yes" if row["kind"] == "true" else "no")
-            for row in read_csv(truth_file(out, setup))
+            for _, row in read_csv(truth_file(out, setup)).rows
         ]
         write_csv(folder / TRUTH_NAME / setup.id / "judge.csv", header, truth)
     write_json(folder / "setups.json", [{"id": setup.id, "name": setup.name} for setup in setups(settings)])

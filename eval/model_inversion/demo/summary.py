@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from cprt.images import load_image
-from cprt.records import read_text
+from cprt.tables import read_csv
 from eval.model_inversion.demo.bench import (
     KINDS,
     BenchSetup,
@@ -28,21 +27,17 @@ _KIND_HEADS = {
 }
 
 
-def read_csv(path: Path) -> list[dict[str, str]]:
-    return list(csv.DictReader(read_text(path).splitlines()))
-
-
 def verdicts(out: Path, setup: BenchSetup, judge: str) -> list[dict[str, Any]]:
     """A row for each reconstruction: class, filename, kind, and whether T, E and the judge accept it."""
     said: dict[tuple[str, str], dict[str, Any]] = {}
-    for row in read_csv(truth_file(out, setup)):
+    for _, row in read_csv(truth_file(out, setup)).rows:
         said[row["class"], row["filename"]] = {**row, "true": row["kind"] == "true"}
     for who, path, column in (
         ("T", out / "target" / setup.id / "prediction.csv", "prediction"),
         ("E", out / "standard" / setup.id / "prediction.csv", "prediction"),
         ("judge", out / "judges" / judge / setup.id / "judge.csv", "label"),
     ):
-        for row in read_csv(path):
+        for _, row in read_csv(path).rows:
             said[row["class"], row["filename"]][who] = row[column] == "yes"
     return list(said.values())
 

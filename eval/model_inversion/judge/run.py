@@ -16,8 +16,6 @@ are judged along, so that each judge's own hit and false-alarm rates stand besid
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,7 +31,8 @@ from cprt.models.response_cache import ResponseCache, cache_key, read_cache
 from cprt.models.spec import ModelSpec, Request, Response
 from cprt.prompts import digest
 from cprt.provenance import write_run
-from cprt.records import write_json, write_jsonl, write_text
+from cprt.records import write_json, write_jsonl
+from cprt.tables import write_csv
 from eval.model_inversion.collection.setups import Setup, read_setups
 from eval.model_inversion.judge.panels import Panels, Shown
 from eval.model_inversion.judge.prompts import LAYOUTS
@@ -220,15 +219,15 @@ class Asked:
             probability = yes_probability(response.logprobs)
             if probability is not None:
                 sure.append((query.kind, query.file, query.claims, *probability.values()))
-        _write_csv(folder / "judge.csv", ("filename", "class", "response", "label"), rows["reconstruction"])
-        _write_csv(
+        write_csv(folder / "judge.csv", ("filename", "class", "response", "label"), rows["reconstruction"])
+        write_csv(
             folder / "controls.csv",
             ("kind", "filename", "class", "response", "label"),
             [(kind, *row) for kind in KINDS[1:] for row in rows[kind]],
         )
         if sure:
             header = ("kind", "filename", "class", "p_yes", "yes_mass", "no_mass", "missing_mass")
-            _write_csv(folder / "probabilities.csv", header, sure)
+            write_csv(folder / "probabilities.csv", header, sure)
         else:
             (folder / "probabilities.csv").unlink(missing_ok=True)  # of an earlier run
         counts = {kind: Counter(row[3] for row in rows[kind]) for kind in KINDS}
@@ -302,13 +301,6 @@ def _check_some(asked: Sequence[tuple[Setup, Asked]]) -> None:
                 f"{setup.name}: none of its {len(images)} reconstructions can be shown "
                 f"(the first: {images[0].query.path}: {images[0].problem})"
             )
-
-
-def _write_csv(path: Path, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """RFC 4180: lines end in CRLF, and cells with commas, quotes or line breaks are quoted."""
-    text = io.StringIO(newline="")
-    csv.writer(text).writerows([header, *rows])
-    write_text(path, text.getvalue())
 
 
 def _print_calls(specs: Sequence[ModelSpec], planned: Mapping[str, Sequence[Query]], out: Path) -> None:

@@ -13,8 +13,6 @@ Without a ``class`` column the class is the folder that the file lies in, else w
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -23,13 +21,17 @@ from pathlib import Path
 from typing import Any
 
 from cprt.errors import InputError
-from cprt.records import read_text
+from cprt.tables import read_csv
 
 LABELS = ("yes", "no", "refused", "unparsed", "error")
 KINDS = ("positive", "negative")
 _SPELLINGS = {"refuse": "refused"}  # the public code's
 _TARGET_CLASS = re.compile(r"(?:^|_)T=([^_.]+)")  # not CT=, which is a confidence
 _EXAMPLES = 5
+_MIX_UPS = (
+    ("label", "prediction", "a classifier's file where a judge's belongs?"),
+    ("prediction", "label", "a judge's file where a classifier's belongs?"),
+)
 
 Key = tuple[str, str]  # class, name of the file
 
@@ -122,11 +124,16 @@ def _by_key(path: str | Path, column: str, allowed: Sequence[str]) -> dict[Key, 
     verdicts: dict[Key, Verdict] = {}
     for line, row in _rows(path, column):
         claims, name = _place(row, path, line)
-        key = (claims.lstrip("0") or "0", name) if claims.isascii() and claims.isdigit() else (claims, name)
+        key = _plain(claims), name
         _once(lines, key, path, line)
         label = _label(row, column, allowed, path, line)
         verdicts[key] = Verdict(label, claims, row.get("response", ""))
     return verdicts
+
+
+def _plain(claims: str) -> str:
+    """A class without its leading zeros, where it is a number."""
+    return claims.lstrip("0") or "0" if claims.isascii() and claims.isdigit() else claims
 
 
 def _place(row: dict[str, str], path: str | Path, line: int) -> tuple[str, str]:
@@ -140,12 +147,14 @@ def _place(row: dict[str, str], path: str | Path, line: int) -> tuple[str, str]:
         return row["class"], name
     if folders:
         return folders[-1], name
-    found = _TARGET_CLASS.search(name)
-    if not found:
+    stated = _TARGET_CLASS.findall(name)
+    if len(set(map(_plain, stated))) > 1:
+        raise InputError.at(path, f"{name!r} states several classes, T={' and T='.join(stated)}", line, "filename")
+    if not stated:
         raise InputError.at(
             path, f"{name!r} has no class: neither a column class, nor a folder, nor T= in the name", line, "filename"
         )
-    return found[1], name
+    return stated[0], name
 
 
 def _label(row: dict[str, str], column: str, allowed: Sequence[str], path: str | Path, line: int) -> str:
@@ -169,49 +178,14 @@ def _once(seen: dict[Any, int], key: tuple[str, ...], path: str | Path, line: in
 
 
 def _rows(path: str | Path, *needed: str) -> Iterator[tuple[int, dict[str, str]]]:
-    """(line on which it starts, column -> cell) of every row that is not blank. ``filename`` is needed too."""
-    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
-    columns: list[str] = []
-    found, end = False, 0
-    try:
-        for cells in reader:
-            line, end = end + 1, reader.line_num
-            if not any(cell.strip() for cell in cells):
-                continue
-            if not columns:
-                columns = _header(cells, ("filename", *needed), path, line)
-                continue
-            if len(cells) != len(columns):
-                raise InputError.at(path, f"has {len(cells)} cells, the header {len(columns)}", line)
-            row = {column: cell.strip() for column, cell in zip(columns, cells, strict=True)}
-            if not row["filename"]:
-                raise InputError.at(path, "is empty", line, "filename")
-            found = True
-            yield line, row
-    except csv.Error as error:
-        raise InputError.at(path, f"not valid CSV: {error}", line=end + 1) from error
-    if not found:
-        raise InputError.at(path, "has no rows")
-
-
-def _header(cells: Sequence[str], needed: Sequence[str], path: str | Path, line: int) -> list[str]:
-    columns = [cell.strip().lower() for cell in cells]
-    used = {"filename", "class", "response", "label", "prediction", "kind"}
-    for column in needed:
-        if column not in columns:
-            raise InputError.at(path, f"is missing from the header{_mix_up(column, columns)}", line, column)
-    if "kind" in columns and "kind" not in needed:
-        raise InputError.at(path, "is a column of controls, which belong to --controls", line, "kind")
-    for column in columns:
-        if column in used and columns.count(column) > 1:
-            raise InputError.at(path, "is there twice", line, column)
-    return columns
-
-
-def _mix_up(column: str, columns: Sequence[str]) -> str:
-    """What file this may be instead."""
-    if column == "label" and "prediction" in columns:
-        return ", which has 'prediction': a classifier's file where a judge's belongs?"
-    if column == "prediction" and "label" in columns:
-        return ", which has 'label': a judge's file where a classifier's belongs?"
-    return f" ({', '.join(columns)})"
+    """(line on which it starts, column -> cell) of every row. ``filename`` is needed too."""
+    table = read_csv(path)
+    if "kind" in table.columns and "kind" not in needed:
+        raise table.fail("kind", "is a column of controls, which belong to --controls")
+    for column, other, mix_up in _MIX_UPS:
+        if column in needed and column not in table.columns and other in table.columns:
+            raise table.fail(column, f"is missing from the header, which has {other!r}: {mix_up}")
+    for line, row in table.need(("filename", *needed)):
+        if not row["filename"]:
+            raise InputError.at(path, "is empty", line, "filename")
+        yield line, row

@@ -8,8 +8,6 @@ classifier's own accuracy on clean images. What is undefined is null, and ``unde
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +21,8 @@ from cprt.errors import InputError
 from cprt.images import ImageIndex
 from cprt.metrics.bootstrap import wilson_interval
 from cprt.provenance import write_run
-from cprt.records import write_json, write_text
+from cprt.records import write_json
+from cprt.tables import write_csv
 from eval.model_inversion.standard.classifier import Classifier, Outputs
 from eval.model_inversion.standard.features import PRDC, frechet_distance, nearest_squared, prdc
 from eval.model_inversion.standard.spec import ClassifierSpec, ClassIndex
@@ -183,24 +182,14 @@ def _nearness(
 def _write_predictions(
     path: Path, images: Files, claimed_N: NDArray[np.int64], seen: Outputs, index: ClassIndex
 ) -> None:
-    rank, names = _ranks(seen, claimed_N), index.names
-    text = io.StringIO(newline="")
-    writer = csv.writer(text)
-    writer.writerow(HEADER)
+    rank, names, rows = _ranks(seen, claimed_N), index.names, []
     for row, (file, name) in enumerate(zip(images.paths, images.classes, strict=True)):
         top5 = "" if len(names) <= 5 else "yes" if rank[row] < 5 else "no"
         probabilities = seen.probabilities[row]
-        writer.writerow(
-            (
-                file.name,
-                name,
-                "yes" if rank[row] == 0 else "no",
-                top5,
-                float(probabilities[claimed_N[row]]),
-                names[int(probabilities.argmax())],
-            )
-        )
-    write_text(path, text.getvalue())
+        accepted = "yes" if rank[row] == 0 else "no"
+        confidence = float(probabilities[claimed_N[row]])
+        rows.append((file.name, name, accepted, top5, confidence, names[int(probabilities.argmax())]))
+    write_csv(path, HEADER, rows)
 
 
 def summary_line(report: Mapping[str, Any]) -> str:

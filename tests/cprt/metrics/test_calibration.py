@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.isotonic import IsotonicRegression
 
-from cprt.metrics.calibration import Affine, Isotonic
+from cprt.metrics.calibration import Affine, Isotonic, Rising, refits
+from cprt.metrics.severity import pairwise_accuracy
+from cprt.scoring import levels_of
 
 tenths = st.integers(0, 10).map(lambda number: number / 10)
 rows = st.lists(st.tuples(tenths, tenths), min_size=1, max_size=40)
@@ -44,7 +46,36 @@ def test_a_biased_judge_is_mended_on_photos_it_was_not_fitted_on():
         assert np.abs(kind.fit(scores[0], truth[0])(scores[1]) - truth[1]).mean() < at_most < raw
 
 
+def test_the_rising_map_keeps_every_order_and_what_ties_cost():
+    """Isotonic ties cost pairs; a hundredth of the score itself gives them back, and moves no score by more."""
+    rng = np.random.default_rng(3)
+    truth = rng.random((2, 1500))
+    scores = np.clip(truth + rng.normal(0, 0.25, truth.shape), 0, 1).round(3)
+    step, rising = Isotonic.fit(scores[0], truth[0]), Rising.fit(scores[0], truth[0])
+    queries = np.unique(scores[1])
+    assert (np.diff(rising(queries)) > 0).all() and np.abs(rising(queries) - step(queries)).max() <= 0.01
+    levels = levels_of(truth[1])
+    raw, tied, kept = (
+        pairwise_accuracy(truth[1], mapped, levels).pairwise_accuracy
+        for mapped in (scores[1], step(scores[1]), rising(scores[1]))
+    )
+    assert kept == raw and tied < raw - 0.01
+
+
+def test_refits_spread_as_theory_says():
+    """The calibrated mean varies with the fit: the line at its centre has the variance of a mean of m errors."""
+    rng = np.random.default_rng(5)
+    truth = rng.uniform(0.3, 0.7, 60)
+    scores = truth + rng.normal(0, 0.1, 60)
+    middle = [float(scores.mean())]
+    means = np.concatenate(list(refits(Affine.fit, scores, truth, middle, 2000, 0)))
+    fit = Affine.fit(scores, truth)
+    residual = np.std(truth - fit(scores))
+    assert np.std(means) == pytest.approx(residual / np.sqrt(60), rel=0.1)
+    assert np.mean(means) == pytest.approx(fit(middle)[0], abs=0.005)
+
+
 def test_nothing_to_fit_raises():
-    for kind in (Affine, Isotonic):
+    for kind in (Affine, Isotonic, Rising):
         with pytest.raises(ValueError):
             kind.fit([], [])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,14 +12,19 @@ import torch
 from PIL import Image
 
 from cprt.records import read_json
+from cprt.tables import read_csv
 from eval.model_inversion.collection.setups import read_setups
 from eval.model_inversion.demo.attacks import STRENGTH, adversarial, clouds, degrade
 from eval.model_inversion.demo.bench import EVALUATION_MODEL, KINDS, TARGETS, images_folder, private_folder, setups
 from eval.model_inversion.demo.network_judge import NetworkJudge
 from eval.model_inversion.demo.networks import ARCHITECTURES, stack, train_classifier, unstack
-from eval.model_inversion.demo.summary import by_kind, read_csv
+from eval.model_inversion.demo.summary import by_kind
 
 NAME = re.compile(r"ID=(\d+)_T=(\d+)_P=(\d+)_CT=(\d\.\d{4})\.png")
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    return [row for _, row in read_csv(path).rows]
 
 
 def test_e_accepts_what_the_judge_rejects_and_the_judge_is_right(bench):
@@ -41,7 +47,7 @@ def test_the_collection_lies_as_the_public_one_and_its_truth_is_complete(bench):
         folder = images_folder(bench.out, setup)
         expected = ("collection", "AttackSamples", "Faces", setup.attack, "OtherFaces", setup.target.capitalize())
         assert folder.parts[-7:-1] == expected
-        truth = read_csv(bench.out / "truth" / f"{setup.id}.csv")
+        truth = rows_of(bench.out / "truth" / f"{setup.id}.csv")
         files = sorted((path.parent.name, path.name) for path in folder.rglob("*.png"))
         assert files == sorted((row["class"], row["filename"]) for row in truth)
         per_class = Counter((row["class"], row["kind"]) for row in truth)
@@ -63,7 +69,7 @@ def test_the_collection_lies_as_the_public_one_and_its_truth_is_complete(bench):
 
 def test_names_say_what_the_target_says(bench):
     for setup in setups(bench.settings):
-        for row in read_csv(bench.out / "target" / setup.id / "prediction.csv"):
+        for row in rows_of(bench.out / "target" / setup.id / "prediction.csv"):
             found = NAME.fullmatch(row["filename"])
             assert found is not None
             assert found[3] == row["predicted_class"]
@@ -74,7 +80,7 @@ def test_names_say_what_the_target_says(bench):
 def test_adversarial_pictures_stay_near_the_natural_image_of_somebody_else(bench):
     for setup in setups(bench.settings):
         sources = sorted((bench.out / "sources" / setup.id).rglob("*.png"))
-        truth = [row for row in read_csv(bench.out / "truth" / f"{setup.id}.csv") if row["kind"] == "someone else"]
+        truth = [row for row in rows_of(bench.out / "truth" / f"{setup.id}.csv") if row["kind"] == "someone else"]
         assert len(sources) == len(truth) > 0
         for source in sources:
             made = Image.open(images_folder(bench.out, setup) / source.parent.name / source.name)
@@ -85,15 +91,15 @@ def test_adversarial_pictures_stay_near_the_natural_image_of_somebody_else(bench
 def test_judges_write_the_files_of_cprt_mi(bench):
     for setup in setups(bench.settings):
         truth = {
-            (row["class"], row["filename"]): row["kind"] for row in read_csv(bench.out / "truth" / f"{setup.id}.csv")
+            (row["class"], row["filename"]): row["kind"] for row in rows_of(bench.out / "truth" / f"{setup.id}.csv")
         }
         for judge in ("siamese", "truth"):
-            rows = read_csv(bench.out / "judges" / judge / setup.id / "judge.csv")
+            rows = rows_of(bench.out / "judges" / judge / setup.id / "judge.csv")
             assert list(rows[0]) == ["filename", "class", "response", "label"]
             assert {(row["class"], row["filename"]) for row in rows} == truth.keys() and len(rows) == len(truth)
             assert {row["label"] for row in rows} == {"yes", "no"}
         assert all((row["label"] == "yes") == (truth[row["class"], row["filename"]] == "true") for row in rows)
-        controls = read_csv(bench.out / "judges" / "siamese" / setup.id / "controls.csv")
+        controls = rows_of(bench.out / "judges" / "siamese" / setup.id / "controls.csv")
         assert list(controls[0]) == ["kind", "filename", "class", "response", "label"]
         pairs = bench.settings.classes * bench.settings.clean
         assert Counter(row["kind"] for row in controls) == {"positive": pairs, "negative": pairs}
@@ -105,10 +111,10 @@ def test_the_comparison_holds_the_counts_of_the_files(bench):
     for setup in setups(bench.settings):
         said = {
             row["filename"] + row["class"]: row["prediction"]
-            for row in read_csv(bench.out / "standard" / setup.id / "prediction.csv")
+            for row in rows_of(bench.out / "standard" / setup.id / "prediction.csv")
         }
         for judge in ("siamese", "truth"):
-            judged = read_csv(bench.out / "judges" / judge / setup.id / "judge.csv")
+            judged = rows_of(bench.out / "judges" / judge / setup.id / "judge.csv")
             cells = Counter((said[row["filename"] + row["class"]], row["label"]) for row in judged)
             (row,) = (row for row in compared if (row["setup"], row["judge"]) == (setup.name, judge))
             assert [row["tp"], row["tn"], row["fp"], row["fn"]] == [

@@ -1,0 +1,210 @@
+"""Files of any origin: asked what they are before they are opened, read strictly, and written whole or not at all.
+
+Text from outside is held as text that every file, page and terminal can take: half a surrogate pair (a reply cut off
+inside an emoji, ``"\\ud83d"`` in a JSON file) becomes its escape, six plain characters, where it comes in
+(``without_halves``), and so does one that slipped through when it is written. File names that are no UTF-8 are refused.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+import stat
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO
+
+import yaml
+
+from cprt.errors import InputError
+from cprt.numbers import number, whole
+
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+def open_file(path: str | Path) -> BinaryIO:
+    """A file opened for reading bytes. Raises InputError for whatever else it is: a pipe or device could hang."""
+    try:
+        kind = _KINDS.get(stat.S_IFMT(os.stat(path).st_mode))
+        if kind is None:
+            return open(path, "rb")
+    except OSError as error:
+        raise InputError.at(path, error.strerror or "cannot be read") from error
+    except ValueError as error:  # a NUL in its name, or half a surrogate pair
+        raise InputError.at(path, "is no file name") from error
+    raise InputError.at(path, f"is {kind}, not a file")
+
+
+def read_text(path: str | Path) -> str:
+    """A text file in UTF-8, with or without a byte order mark. Raises InputError."""
+    try:
+        with open_file(path) as file:
+            return file.read().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError.at(path, "is not text in UTF-8") from error
+    except OSError as error:
+        raise InputError.at(path, error.strerror or "cannot be read") from error
+
+
+def without_halves(text: str) -> str:
+    """A text with every half of a surrogate pair replaced by its escape."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def is_safe_path(path: str) -> bool:
+    """A relative path that stays inside the folder it is joined to."""
+    parts = PurePosixPath(path).parts
+    return bool(parts) and not path.startswith("/") and ".." not in parts and "\\" not in path and "\0" not in path
+
+
+# --- YAML --------------------------------------------------------------------------------------------------------
+
+_DEEPEST, _MOST_NODES = 50, 100_000  # of a YAML file, aliases followed
+_TAG = "tag:yaml.org,2002:"
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML's own scalars except for numbers and dates, which ``_value`` reads."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - as in the class above
+        first: [(tag, pattern) for tag, pattern in known if tag.removeprefix(_TAG) in ("null", "bool", "merge")]
+        for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+def read_yaml(path: str | Path) -> Any:
+    """A YAML file as what JSON can hold: null, true, false, numbers, texts, lists, and mappings of texts.
+
+    A key is the text that stands there. Numbers are plain decimals (``1e-5`` too); a date, ``0_1``, ``010`` and
+    ``.nan`` are texts. Raises InputError that names the line, also for a key that is there twice, for other tags, and
+    for aliases that unfold to more than a configuration holds.
+    """
+    return read_yaml_lines(path)[0]
+
+
+def read_yaml_lines(path: str | Path) -> tuple[Any, dict[str | int, int]]:
+    """As ``read_yaml``, and the line of every top-level entry by its key, or by its place in a list."""
+    text = read_text(path)
+    try:
+        node = yaml.compose(text, Loader=_Loader)
+        value = None if node is None else _Unfolding(path).value(node)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        reason = getattr(error, "problem", None) or "a character that YAML does not allow"
+        raise InputError.at(path, f"not valid YAML: {reason}", mark.line + 1 if mark else None) from error
+    except RecursionError as error:
+        raise InputError.at(path, "not valid YAML: nested too deeply") from error
+    entries: list[tuple[str | int, yaml.Node]] = []
+    if isinstance(node, yaml.MappingNode):
+        entries = [(key.value, key) for key, _ in node.value]
+    elif isinstance(node, yaml.SequenceNode):
+        entries = list(enumerate(node.value))
+    return value, {name: entry.start_mark.line + 1 for name, entry in entries}
+
+
+class _Unfolding:
+    """The values of YAML nodes, with a limit to how many there are: aliases can stand for billions."""
+
+    def __init__(self, path: str | Path):
+        self.path, self.nodes = path, 0
+
+    def fail(self, node: yaml.Node, message: str, field: str | None = None) -> InputError:
+        return InputError.at(self.path, message, node.start_mark.line + 1, field)
+
+    def value(self, node: yaml.Node, depth: int = 0) -> Any:
+        self.nodes += 1
+        if depth > _DEEPEST or self.nodes > _MOST_NODES:
+            raise self.fail(node, "not valid YAML: nested too deeply, or too many values once aliases are followed")
+        if isinstance(node, yaml.ScalarNode):
+            return self.scalar(node)
+        if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
+            return [self.value(item, depth + 1) for item in node.value]
+        if isinstance(node, yaml.MappingNode) and node.tag == f"{_TAG}map":
+            return self.mapping(node, depth)
+        raise self.fail(node, f"not valid YAML: the tag {node.tag} is not known")
+
+    def mapping(self, node: yaml.MappingNode, depth: int) -> dict[str, Any]:
+        own: dict[str, Any] = {}
+        merged: dict[str, Any] = {}
+        for key, content in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise self.fail(key, "not valid YAML: a key must be a text")
+            value = self.value(content, depth + 1)
+            if key.tag == f"{_TAG}merge":
+                for other in reversed(value if isinstance(value, list) else [value]):
+                    if not isinstance(other, dict):
+                        raise self.fail(key, "not valid YAML: << takes mappings")
+                    merged |= other
+            elif key.value in own:
+                raise self.fail(key, "is there twice", key.value)
+            else:
+                own[key.value] = value
+        return merged | own
+
+    def scalar(self, node: yaml.ScalarNode) -> Any:
+        text, tag = node.value, node.tag.removeprefix(_TAG)
+        if tag == "null":
+            return None
+        if tag == "bool" and text.lower() in yaml.SafeLoader.bool_values:
+            return yaml.SafeLoader.bool_values[text.lower()]
+        if tag in ("str", "merge"):
+            return _number_or_text(text) if node.style is None and tag == "str" else text
+        raise self.fail(node, f"not valid YAML: {text!r} as {node.tag} is not known")
+
+
+def _number_or_text(text: str) -> int | float | str:
+    """A scalar without quotes."""
+    for read in (whole, number):
+        try:
+            return read(text)
+        except ValueError:
+            pass
+    return text
+
+
+# --- Writing -----------------------------------------------------------------------------------------------------
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a text in UTF-8, or nothing."""
+    write_bytes(path, text.encode("utf-8", "backslashreplace"))
+
+
+def write_bytes(path: str | Path, content: bytes) -> None:
+    """Write to a file beside ``path``, then move it there: complete and on disk, or not there at all.
+
+    What a process that was killed while writing left behind goes, once its file is whole.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # A name may take all of the 255 bytes that there are.
+    name = path.name if len(os.fsencode(path.name)) < 200 else hashlib.sha256(os.fsencode(path.name)).hexdigest()
+    partial = path.with_name(f".{name}.{os.getpid()}.partial")
+    try:
+        with open(partial, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+    for left in path.parent.glob(f".{glob.escape(name)}.*.partial"):
+        process = left.name.removesuffix(".partial").rpartition(".")[2]
+        if process.isdecimal() and not _runs(int(process)):
+            left.unlink(missing_ok=True)
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # somebody else's
+        return True
+    return True
