@@ -33,6 +33,7 @@ from cprt.advice import compose, hide_in_order, without_each
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.files import write_text
+from cprt.models.adapter import trained_prompt
 from cprt.models.ask import Model
 from cprt.models.checkpoint import DTYPES
 from cprt.models.rate_limiter import Stopped
@@ -43,7 +44,7 @@ from cprt.provenance import write_run
 from cprt.records import PREDICTION_STATUSES, read_labels, read_predictions, write_jsonl
 from cprt.regulations import regulations_of
 from cprt.taxonomy import Taxonomy
-from eval.judges import asked_otherwise, trained_prompt
+from eval.judges import asked_otherwise
 from eval.responses import read
 from eval.score.page import page
 from eval.score.photos import Found, Photo, as_text, find_photos, printable, reason
