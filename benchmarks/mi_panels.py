@@ -73,7 +73,7 @@ def clock() -> tuple[float, float]:
 
 
 def ours(root: Path, out: Path, setup: Setup) -> list[Shown]:
-    return Panels(root, out, Options()).show(setup, plan(setup, 0, 0))
+    return Panels(root, out, Options()).show(setup, plan(setup, 0, Options()))
 
 
 def main() -> None:

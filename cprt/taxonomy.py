@@ -4,7 +4,7 @@ A taxonomy of your own is a YAML with any of four keys, applied to the published
 
     remove: [metadata]                    # keys to drop
     attributes:                           # attributes to add
-      - {key: voice_print, level: 1, question: "Is a voice print visible (e.g., a spectrogram)?"}
+      - {key: voice_print, level: 1, question: "Is a voice print visible (e.g., a spectrogram)?"}  # name: in words
     bands: [0.70, 0.45, 0.20]             # where the bands of levels 1 to 3 begin; that of level 4 begins at 0
     name: CPRT with voice prints
 
@@ -34,11 +34,19 @@ _KEY = re.compile(r"[a-z][a-z0-9_]*")
 
 @dataclass(frozen=True)
 class Attribute:
-    """One privacy attribute: its key in every file, its severity level (1 is the most severe), its yes/no question."""
+    """One privacy attribute.
+
+    Attributes:
+        key: what files call it.
+        level: of severity, 1 is the most severe.
+        question: its yes/no question.
+        name: what pages call it.
+    """
 
     key: str
     level: int
     question: str
+    name: str
 
 
 @dataclass(frozen=True)
@@ -95,6 +103,11 @@ class Taxonomy:
     @cached_property
     def keys(self) -> tuple[str, ...]:
         return tuple(attribute.key for attribute in self.attributes)
+
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """Key -> what pages call the attribute."""
+        return {attribute.key: attribute.name for attribute in self.attributes}
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
@@ -157,8 +170,8 @@ def _parse(content: Mapping[str, Any], path: str | Path) -> Taxonomy:
     attributes: list[Attribute] = []
     for number, row in enumerate(content["attributes"], start=1):
         field = f"attributes[{number}]"
-        if not isinstance(row, dict) or set(row) != {"key", "level", "question"}:
-            raise InputError.at(path, "needs exactly key, level and question", field=field)
+        if not isinstance(row, dict) or set(row) - {"name"} != {"key", "level", "question"}:
+            raise InputError.at(path, "needs exactly key, level and question, and maybe name", field=field)
         if not isinstance(row["key"], str) or not _KEY.fullmatch(row["key"]):
             raise InputError.at(path, f"key {row['key']!r} is not a lower_case_name", field=field)
         if row["key"] in (attribute.key for attribute in attributes):
@@ -167,7 +180,10 @@ def _parse(content: Mapping[str, Any], path: str | Path) -> Taxonomy:
             raise InputError.at(path, f"level {row['level']!r} is not one of 1, 2, 3, 4", field=field)
         if not isinstance(row["question"], str) or not row["question"].strip():
             raise InputError.at(path, "question must be a text", field=field)
-        attributes.append(Attribute(**row))
+        name = row.get("name", row["key"].replace("_", " "))
+        if not isinstance(name, str) or not name.strip():
+            raise InputError.at(path, "name must be a text", field=field)
+        attributes.append(Attribute(row["key"], row["level"], row["question"], name))
     if not attributes:
         raise InputError.at(path, "no attribute is left", field="attributes")
     attributes.sort(key=lambda attribute: attribute.level)  # stable: Table 5's order stays within a level

@@ -28,8 +28,8 @@ from cprt.models.rate_limiter import Stopped
 from cprt.models.response_cache import ResponseCache
 from cprt.models.spec import Request
 from cprt.prompts import PROMPTS, TARGETS
-from cprt.provenance import write_run
-from cprt.records import Label, Prediction, read_labels, write_json, write_jsonl
+from cprt.provenance import run_path, write_run
+from cprt.records import Label, Prediction, read_json, read_labels, write_json, write_jsonl
 from cprt.taxonomy import Taxonomy
 from eval.judges import Judge, from_options, from_rows, photo_of
 from eval.kept import Kept, Shard
@@ -127,6 +127,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     out, faults = Path(args.out), list[InputError]()
     predictions: dict[str, list[Prediction]] = {}
     metrics: dict[str, dict[str, Any]] = {}
+    records: dict[str, dict[str, Any]] = {}
     with ResponseCache(out / shard.file) as cache:
         for group in by_model:
             model = models.pop(0)  # a local one leaves memory before the next is loaded
@@ -147,15 +148,19 @@ def main(argv: Sequence[str] | None = None) -> None:
                 )
                 continue
             for one in asked:
+                # A run is called by its folder's name, as cprt compare calls it.
                 folder = out if len(judges) == 1 else out / one.judge.name
+                name = folder.resolve().name
                 try:
                     written = write(folder, one, labels, kept, taxonomy, args)
                 except InputError as reason:
                     faults.append(reason)
                     continue
-                predictions[one.judge.name], metrics[one.judge.name] = written
+                predictions[name], metrics[name] = written
+                records[name] = read_json(run_path(folder))
     if predictions:
-        page = write_report(out, labels, predictions, metrics, taxonomy, root if args.thumbnails else None)
+        pictured = root if args.thumbnails else None
+        page = write_report(out, labels, predictions, metrics, taxonomy, pictured, records=records)
         print(f"{page}: figures beside the paper's, pictures, and the largest errors")
     if faults:
         for other in faults[1:]:

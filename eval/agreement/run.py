@@ -9,6 +9,10 @@ Inputs, one or more files of either kind:
 
 0.5 counts as 0, as in the paper, and this is no option: an agreement that counts doubt as presence would be about other
 labels than those that training and evaluation use. Images are matched by file name without folder and extension.
+
+Where people and models both answered, every figure is over the images that have answers of both, as in the paper:
+models among themselves on easier or harder photos could not be held beside people. ``models_on_all_images`` holds the
+models' agreement over all the images that they answered.
 """
 
 from __future__ import annotations
@@ -57,11 +61,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     rows = [row for path in args.answers for row in read_answers(path, taxonomy)]
     rows += [row for path in args.annotations for row in read_annotations(path, taxonomy)]
     answers, annotators, kinds, images = assemble(rows)
-    found = measure(answers, annotators, kinds, taxonomy, resamples=args.resamples, seed=args.seed)
+    drawn = {"resamples": args.resamples, "seed": args.seed}
+    shared = _shared_images(answers, kinds)
+    compared = answers[:, shared] if shared.any() else answers
+    found = measure(compared, annotators, kinds, taxonomy, **drawn)
+    everywhere = found if compared.shape == answers.shape else measure(answers, annotators, kinds, taxonomy, **drawn)
     result = {
         "half_counts_as": 0,
         "images": len(images),
-        "images_of_both_kinds": _shared_images(answers, kinds),
+        "images_of_both_kinds": int(shared.sum()),
+        "images_compared": compared.shape[1],
+        "models_on_all_images": everywhere["model_model"],
         "annotators": [_profile(name, kind, rows) for name, kind in zip(annotators, kinds, strict=True)],
         "table2": table2(found),
         **found,
@@ -85,11 +95,11 @@ def _profile(name: str, kind: str, rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def _shared_images(answers: NDArray[np.int8], kinds: Sequence[str]) -> int:
-    """How many images have answers of humans and of models."""
+def _shared_images(answers: NDArray[np.int8], kinds: Sequence[str]) -> NDArray[np.bool_]:
+    """(N,) whether an image has answers of humans and of models."""
     answered = (answers != MISSING).any(axis=2)
     humans, models = (answered[[kind == wanted for kind in kinds]].any(axis=0) for wanted in KINDS)
-    return int((humans & models).sum())
+    return np.asarray(humans & models)
 
 
 # --- Beside the paper --------------------------------------------------------------------------------------------
@@ -150,6 +160,12 @@ def print_report(result: dict[str, Any], taxonomy: Taxonomy, out: str) -> None:
     print(f"{out}: {result['images']} images, {people} humans, {models} models; 0.5 counts as 0")
     if people and models and not result["images_of_both_kinds"]:
         print("  no image has answers of humans and of models: are their names spelled alike?")
+    elif result["images_compared"] < result["images"]:
+        pooled = result["models_on_all_images"]["pooled"]["overall"]
+        print(
+            f"  all figures are over the {result['images_compared']} images that people and models answered; over all "
+            f"images models agree on {_percent(pooled['agreement'])}, kappa {_figure(pooled['kappa'])}"
+        )
     for row in result["annotators"]:
         lost = {status: count for status, count in row["status_counts"].items() if count and status != "ok"}
         if lost:

@@ -113,6 +113,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         taxonomy,
         root,
         comparison,
+        {one.name: one.record for one in runs},
     )
     inputs = {"labels": args.labels} | {
         f"{one.name}/{file}": folder / file

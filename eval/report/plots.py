@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,9 +32,7 @@ class Theme:
 
 
 LIGHT = Theme("#1c1c1c", "#6a6a6a", "#ffffff", LEVEL_COLORS, SERIES_COLORS)
-DARK = Theme(
-    "#e4e4e4", "#a3a3a3", "#15171a", LEVEL_COLORS_DARK, SERIES_COLORS_DARK
-)  # the ground of eval/report/report.css
+DARK = Theme("#e6e7e9", "#a2a8b0", "#15171a", LEVEL_COLORS_DARK, SERIES_COLORS_DARK)  # as cprt/pages/page.css has it
 
 Panel = Callable[["Axes", Theme], None]  # draws into one set of axes
 _MARKERS = "osD^vP"
@@ -112,21 +111,33 @@ def score_panel(labels: Sequence[Label], predictions: Sequence[Prediction], taxo
     def panel(axes: Axes, theme: Theme) -> None:
         rng = np.random.default_rng(0)  # jitter, so that points do not hide one another
         for level, low, top, color in zip(LEVELS, bounds, tops, theme.levels, strict=True):
-            x = 5 - level  # level 4, the least severe, on the left
-            axes.fill_between([x - 0.42, x + 0.42], low, top, color=color, alpha=0.16, linewidth=0)
+            axes.fill_between([level - 0.42, level + 0.42], low, top, color=color, alpha=0.16, linewidth=0)
             of_level = [score_of.get(label.id) for label in labels if label.level == level]
             scores = np.asarray([score for score in of_level if score is not None], dtype=float)
             if len(scores):
                 jitter = rng.uniform(-0.3, 0.3, len(scores))
-                axes.scatter(x + jitter, scores, s=size, color=color, alpha=0.6, linewidths=0)
-                axes.hlines(np.median(scores), x - 0.36, x + 0.36, color=theme.ink, linewidth=1.4)
-        axes.set_xticks([5 - level for level in LEVELS], [f"level {level}" for level in LEVELS])
+                axes.scatter(level + jitter, scores, s=size, color=color, alpha=0.6, linewidths=0)
+                axes.hlines(np.median(scores), level - 0.36, level + 0.36, color=theme.ink, linewidth=1.4)
+        if not any(score is not None for score in score_of.values()):
+            _say(axes, theme, _why_none(predictions))
+        axes.set_xticks(LEVELS, [f"level {level}" for level in LEVELS])
         axes.set_xlim(0.5, 4.5)
         axes.set_ylim(-0.02, 1.02)
         axes.set_xlabel("true level")
         axes.set_ylabel("predicted score")
 
     return panel
+
+
+def _why_none(predictions: Sequence[Prediction]) -> str:
+    counts = Counter(prediction.status for prediction in predictions)
+    return "no photo has a score" + "".join(f"\n{count:,} {status}" for status, count in counts.most_common())
+
+
+def _say(axes: Axes, theme: Theme, why: str) -> None:
+    """Why there is nothing to draw."""
+    box = {"facecolor": theme.ground, "edgecolor": theme.muted, "boxstyle": "round,pad=0.6"}
+    axes.text(0.5, 0.5, why, transform=axes.transAxes, ha="center", va="center", color=theme.ink, bbox=box)
 
 
 # --- Confusion matrices (paper Figs 8 and 9) ---------------------------------------------------------------------
@@ -142,7 +153,7 @@ def confusion_panel(counts: Sequence[Sequence[int]]) -> Panel:
         for row, column in np.ndindex(table.shape):
             color = "white" if shares[row, column] > 0.6 else "#1c1c1c"
             axes.text(column, row - 0.1, f"{table[row, column]:.0f}", ha="center", va="center", color=color)
-            share = f"{shares[row, column]:.0%}" if table[row].sum() else "-"
+            share = f"{shares[row, column]:.3f}" if table[row].sum() else "–"
             axes.text(column, row + 0.24, share, ha="center", va="center", color=color, fontsize=8)
         axes.set_xticks(range(4), [str(level) for level in LEVELS])
         axes.set_yticks(range(4), [str(level) for level in LEVELS])
@@ -164,6 +175,8 @@ def calibration_panel(bins: Sequence[Mapping[str, Any]]) -> Panel:
         axes.plot([0, 1], [0, 1], color=theme.muted, linewidth=1, linestyle=(0, (4, 3)))
         color = theme.series[0]
         filled = [row for row in bins if row["n"]]
+        if not filled:
+            _say(axes, theme, "no photo has a score")
         most = max((row["n"] for row in filled), default=1)
         for row in filled:
             low, high = row["bin"]
@@ -214,6 +227,8 @@ def curve_panel(curves: Mapping[str, Sequence[tuple[int, float | None, Sequence[
             for step, value, interval in points:
                 if value is not None and interval is not None:
                     axes.vlines(step, interval[0], interval[1], color=color, linewidth=1, alpha=0.7)
+        if all(value is None for points in curves.values() for _, value, _ in points):
+            _say(axes, theme, "undefined at every step")
         steps = sorted({step for points in curves.values() for step, _, _ in points})
         axes.set_xticks(steps if len(steps) <= 8 else steps[:: math.ceil(len(steps) / 8)])
         axes.set_xlabel("training step")

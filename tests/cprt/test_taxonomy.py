@@ -118,3 +118,20 @@ def test_a_broken_extension_is_refused_with_its_name(tmp_path: Path, text: str, 
     with pytest.raises(InputError, match="broken.yaml") as caught:
         Taxonomy.load(file)
     assert complaint in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_attributes_have_names_in_words(tmp_path: Path):
+    names = Taxonomy.default().names
+    assert (names["gov_ids"], names["race_ethnicity"], names["age"]) == ("government ID", "race or ethnicity", "age")
+    assert list(names) == list(Taxonomy.default().keys) and not any("_" in name for name in names.values())
+    file = tmp_path / "own.yaml"
+    rows = [
+        "{key: voice_print, level: 1, question: Seen}",
+        "{key: gait, level: 1, question: Seen, name: way of walking}",
+    ]
+    file.write_text(f"attributes: [{', '.join(rows)}]")
+    own = Taxonomy.load(file)
+    assert (own.names["voice_print"], own.names["gait"]) == ("voice print", "way of walking")
+    file.write_text("attributes: [{key: gait, level: 1, question: Seen, name: 5}]")
+    with pytest.raises(InputError, match="name must be a text"):
+        Taxonomy.load(file)

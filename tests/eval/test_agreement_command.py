@@ -182,6 +182,21 @@ def test_images_that_do_not_meet_are_pointed_out(tmp_path: Path, capsys):
     assert "no image has answers of humans and of models" in capsys.readouterr().out
 
 
+def test_models_are_compared_on_the_images_that_people_answered_too(tmp_path: Path, capsys):
+    """Two models agree on the image that people saw and on nothing else: both figures are there, and told apart."""
+    rows: list[Answers] = [("ann", "human", "a", {"age": 1}), ("bob", "human", "a", {"age": 1})]
+    annotations = [annotation("a", "m1", age=1), annotation("a", "m2", age=1)]
+    for name in "bcd":
+        annotations += [annotation(name, "m1", **dict.fromkeys(KEYS, 1)), annotation(name, "m2")]
+    found = run(tmp_path, rows, annotations)
+    assert (found["images"], found["images_of_both_kinds"], found["images_compared"]) == (4, 1, 1)
+    assert found["model_model"]["pooled"]["overall"]["agreement"] == 1
+    assert found["model_model"]["pooled"]["overall"]["n"] == found["human_human"]["overall"]["n"] == len(KEYS)
+    everywhere = found["models_on_all_images"]["pooled"]["overall"]
+    assert (everywhere["agreement"], everywhere["n"]) == (pytest.approx(1 / 4), 4 * len(KEYS))
+    assert "over the 1 images that people and models answered" in capsys.readouterr().out
+
+
 def test_an_extended_taxonomy_brings_its_own_columns(tmp_path: Path):
     file = tmp_path / "more.yaml"
     file.write_text(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html as markup
 import io
 import json
 import re
@@ -19,10 +20,21 @@ from hypothesis import strategies as st
 from judged import TAXONOMY, judge, make_labels
 from PIL import Image
 
-from cprt.pages.markup import figure, script_json, text
+from cprt.pages.render import figure, isolated, script_json
 from cprt.records import Label, Prediction
 from eval.metrics import calibrated, measure
-from eval.report.write import largest_errors, paper_table6, reliability, thumbnails, without_score, write_report
+from eval.report.rows import (
+    few_scores,
+    judged,
+    largest_errors,
+    latex,
+    markdown,
+    paper_table6,
+    provenance,
+    reliability,
+    without_score,
+)
+from eval.report.write import photos_of, write_report
 
 HOSTILE = "</script><img src=x onerror=\"document.title='hacked'\">'&\"\u202e\x07$x^2$\ud800"
 
@@ -58,6 +70,17 @@ class Parsed(HTMLParser):
             self.rows[-1][-1] += data
         elif self._inside == "script":
             self.scripts[-1] += data
+
+
+def listed(html: str, id: str) -> list[list[str]]:
+    """The rows of a list as the page's script finds them, each cell as a text."""
+    (content,) = re.findall(rf'<script type="application/json" id="{id}-rows">(.*?)</script>', html)
+    rows: list[list[Any]] = json.loads(content)
+    return [[_shown(cell["value"] if isinstance(cell, dict) else cell) for cell in row] for row in rows]
+
+
+def _shown(value: Any) -> str:
+    return "; ".join(value) if isinstance(value, list) else str(value)
 
 
 def report(folder: Path, labels: list[Label], runs: dict[str, list[Prediction]], **more: Any) -> str:
@@ -116,17 +139,18 @@ def test_a_bins_interval_is_that_of_a_mean():
 def test_the_largest_errors_of_each_run_and_every_photo_without_a_score():
     labels = make_labels(60)
     runs = {"a": judge(labels, 0.3, lost=0.3), "b": judge(labels, 0.1, seed=2)[:-4]}  # b lacks four rows
-    listed = largest_errors(labels, runs, TAXONOMY, count=10)
+    rows = judged(labels, runs, TAXONOMY)
+    listed = largest_errors(rows, count=10)
     assert [sum(row.run == name for row in listed) for name in "ab"] == [10, 10]
     truth = {label.id: label.score for label in labels}
     for name in "ab":
         errors = sorted((abs(row.score - truth[row.id]) for row in runs[name] if row.score is not None), reverse=True)
         assert [abs(row.error or 0) for row in listed if row.run == name] == pytest.approx(errors[:10])
-    lost = without_score(labels, runs)
+    lost = without_score(rows)
     assert [row.prediction for row in lost if row.run == "b"] == [None] * 4
     refused = [row for row in runs["a"] if row.score is None]
     assert refused and sum(row.run == "a" for row in lost) == len(refused)
-    assert len(without_score(labels, runs, count=2)) == 4
+    assert len(without_score(rows, count=2)) == 4
 
 
 # --- The page ----------------------------------------------------------------------------------------------------
@@ -144,7 +168,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 def test_nothing_from_a_file_becomes_markup(page):
     parsed = Parsed(page[1])
-    assert [name for name, _ in parsed.tags].count("script") == 2 == len(parsed.scripts)
+    runs = [attributes for name, attributes in parsed.tags if name == "script" and "type" not in attributes]
+    assert len(runs) == 1  # the others are data
     assert not any(name.startswith("on") for _, attributes in parsed.tags for name in attributes)
     for name, attributes in parsed.tags:
         assert name not in ("iframe", "object", "embed", "form", "base", "link", "video", "audio", "svg")
@@ -152,8 +177,9 @@ def test_nothing_from_a_file_becomes_markup(page):
             assert source not in attributes or str(attributes[source]).startswith("data:image/png;base64,")
         assert "href" not in attributes and "style" not in attributes
     shown = "</script><img src=x onerror=\"document.title='hacked'\">'&\"\ufffd\ufffd$x^2$\ufffd"
-    assert any(row and row[0] == f"photo_0000{shown}" for row in parsed.rows)
-    assert "\u202e" not in page[1] and "\x07" not in page[1]
+    assert any(row[0] == f"photo_0000{shown}" for row in listed(page[1], "photos"))
+    for hidden in ("\u202e", "\x07", "\\u202e", "\\u0007"):  # nor as JSON, which the script would show
+        assert hidden not in page[1]
 
 
 def test_the_policy_allows_our_script_and_style_and_no_network(page):
@@ -165,10 +191,10 @@ def test_the_policy_allows_our_script_and_style_and_no_network(page):
     def digest(content: str) -> str:
         return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
 
-    assert parts["script-src"] == digest(parsed.scripts[1])
+    assert parts["script-src"] == digest(parsed.scripts[-1])
     style = re.search(r"<style>(.*?)</style>", page[1], re.DOTALL)
     assert style and parts["style-src"] == digest(style[1])
-    assert "url(" not in style[1] and "@import" not in style[1] and "fetch" not in parsed.scripts[1]
+    assert "url(" not in style[1] and "@import" not in style[1] and "fetch" not in parsed.scripts[-1]
 
 
 def test_what_is_undefined_is_a_dash_and_every_row_is_counted(page):
@@ -177,7 +203,7 @@ def test_what_is_undefined_is_a_dash_and_every_row_is_counted(page):
     assert silent[0][1:8] == ["–"] * 7  # no figure, and no 0 in place of one
     assert silent[0][8].startswith("0.000")  # the coverage is known
     assert silent[1] == ["silent", "30", "0", "0", "0", "30", "0"]
-    assert sum(len(row) == 6 and row[1] == "silent" and row[4] == "error" for row in parsed.rows) == 30
+    assert sum(row[1] == "silent" and row[4] == "error" for row in listed(page[1], "unscored")) == 30
 
 
 def test_tables_say_what_heads_what(page):
@@ -224,7 +250,9 @@ def test_figures_stand_beside_the_papers_and_other_ways_to_a_score_below(tmp_pat
 def test_a_label_without_any_prediction_is_listed_as_missing(tmp_path):
     labels = make_labels(5)
     html = report(tmp_path, labels, {"a": judge(labels, 0.1)[:4]})
-    assert [row[:5] for row in Parsed(html).rows if "missing" in row[1:]][-1][0] == labels[4].id
+    assert [row[:5] for row in listed(html, "unscored")] == [
+        [labels[4].id, "a", str(labels[4].level), figure(labels[4].score), "missing"]
+    ]
 
 
 # --- Pictures of photos ------------------------------------------------------------------------------------------
@@ -248,27 +276,127 @@ def photos(tmp_path: Path) -> tuple[Path, list[Label]]:
 
 def test_no_photo_is_in_the_page_unless_asked_for(photos, tmp_path):
     html = report(tmp_path / "out", photos[1], {"a": judge(photos[1], 0.1)})
-    assert "image/jpeg" not in html and "This page holds pictures" not in html
+    assert "image/jpeg" not in html and "private pictures" not in html
 
 
 def test_thumbnails_are_pixels_alone_and_stay_inside_the_folder(photos, tmp_path):
     folder, labels = photos
     html = report(tmp_path / "out", labels, {"a": judge(labels, 0.1), "b": judge(labels, 0.2)}, images_root=folder)
     parsed = Parsed(html)
-    pictures = json.loads(parsed.scripts[0])
-    assert len(pictures) == 2 and "This page holds pictures" in html  # each once for both runs; a link out is none
-    assert sum("data-picture" in attributes for _, attributes in parsed.tags) == 4
+    pictures = json.loads(next(text for text in parsed.scripts if "image/jpeg" in text))
+    assert len(pictures) == 2 and "This page holds private pictures" in html  # each once; a link out is none
+    assert html.count('"picture":0') == html.count('"picture":1') == 4  # errors of two runs, all photos, its own page
+    kept = sorted(path.read_bytes() for path in (tmp_path / "out" / "thumbnails").iterdir())
+    assert kept == sorted(base64.b64decode(picture.partition(",")[2]) for picture in pictures)
     for picture in pictures:
         data = base64.b64decode(picture.removeprefix("data:image/jpeg;base64,"))
-        assert b"somebody" not in data and len(data) < 10_000
+        assert b"somebody" not in data and len(data) < 20_000
         with Image.open(io.BytesIO(data)) as image:
-            assert image.size == (48, 96) and not image.getexif() and "icc_profile" not in image.info
+            assert image.size == (80, 160) and not image.getexif() and "icc_profile" not in image.info
 
 
-def test_a_path_out_of_the_folder_gives_no_thumbnail(photos):
+@pytest.mark.parametrize(
+    "image", ["../outside.jpg", None, "images/loop.jpg", "images/nowhere.jpg", "x" * 5000 + ".jpg", "a\0b"]
+)
+def test_what_lies_outside_or_nowhere_gives_no_thumbnail(photos, tmp_path, image):
     folder, labels = photos
-    rows = without_score([replace(labels[0], image="../outside.jpg"), replace(labels[1], image=None)], {"a": []})
-    assert thumbnails(rows, folder) == {}
+    (folder / "images" / "loop.jpg").symlink_to("loop.jpg")
+    assert photos_of([replace(labels[0], image=image)], folder, tmp_path / "kept") == {}
+
+
+def test_a_thumbnail_is_kept_until_its_photo_changes(photos, tmp_path, monkeypatch):
+    folder, labels = photos
+    first = photos_of(labels, folder, tmp_path / "kept")
+    monkeypatch.setattr("cprt.pages.thumbnails.load_image", lambda *_, **__: pytest.fail("decoded again"))
+    assert photos_of(labels[:2], folder, tmp_path / "kept") == first and len(first) == 2
+    monkeypatch.undo()
+    Image.new("RGB", (40, 20), "red").save(folder / str(labels[0].image))
+    changed = photos_of(labels, folder, tmp_path / "kept")
+    assert changed[labels[0].id] != first[labels[0].id] and changed[labels[1].id] == first[labels[1].id]
+
+
+# --- One photo over runs, and what made the runs -------------------------------------------------------------------
+
+
+def test_every_photo_has_the_answers_of_all_runs_beside_the_true_attributes(tmp_path):
+    present = dict.fromkeys(TAXONOMY.keys, 0.0) | {"gov_ids": 1.0, "age": 1.0, "gender": 0.5}
+    labels = [Label("a.jpg", "images/a.jpg", present, 1, 0.712, None), Label("b.jpg", None, None, 4, 0.0, None)]
+    runs = {
+        "first": [
+            Prediction("a.jpg", None, None, "ok", text="A", score=0.3, attributes=["age", "gender"]),
+            Prediction("b.jpg", None, None, "ok", text="B", score=0.1),
+        ],
+        "second": [Prediction("b.jpg", None, None, "refused", text="I cannot.")],
+    }
+    html = report(tmp_path, labels, runs)
+    (content,) = re.findall(r'id="photos-answers">(.*?)</script>', html)
+    a, b = json.loads(content)  # the larger error first
+    assert (a["id"], b["id"]) == ("a.jpg", "b.jpg") and a["picture"] is None
+    assert a["truth"] == [["1", "badge level-1"], "0.712", ["government ID", "chip"], ["age", "chip"]]
+    assert a["answers"][0] == [
+        "first",
+        [
+            ["3", "badge level-3"],
+            "0.300",
+            ["−0.412", "quiet"],
+            ["✓ age", "chip seen"],
+            ["missed: government ID", "chip missed"],
+            ["not there: gender", "chip extra"],
+        ],
+        "A",
+    ]
+    assert a["answers"][1] == ["second", [["missing", "flag"]], ""]
+    assert b["truth"] == [["4", "badge level-4"], "0.000"]
+    assert b["answers"][1] == ["second", [["refused", "flag"]], "I cannot."]
+    (error,) = [row for row in listed(html, "errors") if row[0] == "a.jpg"]
+    assert error[9] == "government ID; age"  # the true ones, to filter by
+
+
+def test_a_judge_with_few_scores_gets_a_warning(tmp_path):
+    labels = make_labels(12)
+    two = [Prediction(label.id, None, None, "ok", score=0.8 if i < 9 else 0.1) for i, label in enumerate(labels)]
+    assert few_scores(two) == [(0.8, 9), (0.1, 3)]
+    assert few_scores(two[:9]) == []  # too few photos to tell
+    assert few_scores(judge(labels, 0.3)) == []
+    html = report(tmp_path, labels, {"two": two, "many": judge(labels, 0.3)})
+    assert html.count('class="warning"') == 1
+    assert "<bdi>two</bdi> uses 2 distinct scores for 12 photos\n(0.800 9 times, 0.100 3 times)" in html
+
+
+def test_rows_for_a_paper():
+    figures = {"pearson": 0.9604, "spearman": 0.5, "mae": 0.04, "bias": -0.0051, "level_accuracy": None}
+    figures |= {"inter_level_accuracy": 1.0, "intra_level_accuracy": 0.7, "coverage": 1.0}
+    run = {"a_b|c": figures}
+    assert latex(run) == "a\\_b|c & 0.960 & 0.500 & 0.040 & -0.005 & -- & 1.000 & 0.700 & 1.000 \\\\\n"
+    lines = markdown(run).splitlines()
+    assert lines[0].startswith("| Run | Pearson | Spearman | MAE |") and lines[1].count("---:") == 8
+    assert lines[2] == "| a_b\\|c | 0.960 | 0.500 | 0.040 | -0.005 | – | 1.000 | 0.700 | 1.000 |"
+
+
+def test_a_run_says_what_made_it(tmp_path):
+    record = {
+        "config": {"judge": {"model": "Qwen/x", "adapter": "out/<b>", "revision": None}},
+        "prompt": {"name": "taxonomy", "target": "score"},
+        "created": "2026-11-28T13:03:08+00:00",
+        "cprt": "0.1.0",
+        "git": "65e09c229e02585a6b23428c887126c70cc9102d",
+        "inputs": {"labels": {"path": "test.jsonl", "sha256": "ba7707224043" + "0" * 52}},
+        "dtype": "bfloat16",
+    }
+    assert provenance(record) == {
+        "Model": "Qwen/x",
+        "Adapter": "out/<b>",
+        "Revision": "",
+        "Asked with": "taxonomy prompt for score",
+        "Precision": "bfloat16",
+        "On": "2026-11-28",
+        "Labels": "test.jsonl ba7707224043",
+        "Code": "cprt 0.1.0 65e09c229e02",
+    }
+    assert provenance({"config": 5, "prompt": [], "inputs": None})["Model"] == "" and provenance({}) == {}
+    labels = make_labels(5)
+    html = report(tmp_path, labels, {"a": judge(labels, 0.1)}, records={"a": record})
+    assert "<dd><bdi>out/&lt;b&gt;</bdi></dd>" in html and "<dt>Revision</dt>" not in html
 
 
 # --- Markup ------------------------------------------------------------------------------------------------------
@@ -276,11 +404,12 @@ def test_a_path_out_of_the_folder_gives_no_thumbnail(photos):
 
 @given(st.text(alphabet=st.characters(codec=None)))
 def test_text_is_safe_in_html_and_script(value: str):
-    safe = text(value)
+    safe = isolated(value).removeprefix("<bdi>").removesuffix("</bdi>")
     assert not set("<>\"'") & set(safe)
     safe.encode("utf-8")
-    data = script_json([value])
-    assert "<" not in data and ">" not in data and json.loads(data) == [value] and data.isascii()
+    data = script_json({"a": [value, 1, None]})
+    assert "<" not in data and ">" not in data and data.isascii()
+    assert json.loads(data) == {"a": [markup.unescape(safe), 1, None]}
 
 
 def test_figures():

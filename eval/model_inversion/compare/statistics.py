@@ -60,7 +60,13 @@ def agreement(table: Counts, *, refused_as_no: bool, resamples: int, seed: int) 
 
 
 def effect(table: Counts, *, refused_as_no: bool, resamples: int, seed: int) -> dict[str, Any]:
-    """What changes from the first of two runs to the second, on the same reconstructions."""
+    """What changes from the first of two runs to the second, on the reconstructions that both answered.
+
+    ``left_out`` are those that only one of them, or none, said yes or no to.
+    """
+    answers = (YES, NO, REFUSED) if refused_as_no else (YES, NO)
+    everything, table = int(table.sum()), table[np.ix_(answers, answers)]
+    table = np.pad(table, [(0, len(LABELS) - len(answers))] * 2 + [(0, 0)])
 
     def shift(table: Counts) -> Floats:
         yes = table.sum(axis=-1)
@@ -68,7 +74,7 @@ def effect(table: Counts, *, refused_as_no: bool, resamples: int, seed: int) -> 
 
     n, changed = int(table.sum()), int(table.sum() - np.trace(table.sum(axis=-1)))
     sides = {"from": table.sum(axis=1), "to": table.sum(axis=0)}
-    found: dict[str, Any] = {"n": n}
+    found: dict[str, Any] = {"n": n, "left_out": everything - n}
     for side, counts in sides.items():
         for name in ("accuracy_judge", "fpr"):
             part, whole = rates.fractions(counts, refused_as_no)[name]

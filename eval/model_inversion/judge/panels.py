@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import groupby
+from itertools import cycle, groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +96,7 @@ class Panels:
         n = self.options.n
         drawn = candidates(query, setup, self.options.seed)
         # Pictures are there only if all in them could be read: then nothing has to be decoded.
-        known = self._known(setup, query, drawn[:n])
+        known = self._known(setup, query, self._filled(drawn[:n]))
         if known is not None:
             return known
         try:
@@ -105,15 +105,19 @@ class Panels:
         except InputError as error:
             return Shown(query, problem=str(error))
         references, skipped = self._readable(setup, query, drawn)
-        if len(references) < n:
-            problem = f"class {query.claims!r} has {len(references)} usable references, {n} are needed"
-            return Shown(query, skipped=tuple(skipped), problem=problem)
-        shown = self._arranged(setup, query, references, skipped)
+        if len(references) < self.options.least:
+            few = f"class {query.claims!r} has {len(references)} usable references, {self.options.least} are needed"
+            return Shown(query, skipped=tuple(skipped), problem=few)
+        shown = self._arranged(setup, query, self._filled(references), skipped)
         pictures = self._pictures(setup, query, shown)
         for path in shown.images:
             if not path.is_file():
                 self._write(path, pictures[path.stem])
         return shown
+
+    def _filled(self, references: list[str]) -> list[str]:
+        """Repeated in their order up to n where padding is wished."""
+        return list(islice(cycle(references), self.options.n)) if self.options.pad else references
 
     def _known(self, setup: Setup, query: Query, references: list[str]) -> Shown | None:
         try:

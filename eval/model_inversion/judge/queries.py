@@ -40,12 +40,21 @@ class Query:
 
 @dataclass(frozen=True)
 class Options:
-    """How queries are drawn and shown. Without ``order_seed`` A stands left and references stand as drawn."""
+    """How queries are drawn and shown. Without ``order_seed`` A stands left and references stand as drawn.
+
+    ``pad`` repeats references where a class has fewer than n; else what has too few is not shown.
+    """
 
     n: int = 4
     layout: str = "panel"
     seed: int = 0
     order_seed: int | None = None
+    pad: bool = False
+
+    @property
+    def least(self) -> int:
+        """References that a query needs."""
+        return 1 if self.pad else self.n
 
 
 def rank(items: Iterable[str], *place: str | int) -> list[str]:
@@ -77,30 +86,36 @@ def arrangement(query: Query, references: Sequence[str], order_seed: int | None)
     return rank(references, *place, "order"), rank(("first", "last"), *place, "side")[0] == "first"
 
 
-def plan(setup: Setup, controls: int, seed: int) -> list[Query]:
-    """All queries of a set-up: its reconstructions, and up to so many control pairs of each kind."""
+def plan(setup: Setup, controls: int, options: Options) -> list[Query]:
+    """All queries of a set-up: its reconstructions, and up to so many control pairs of each kind.
+
+    Controls are planned only for classes that have references enough to show them.
+    """
     queries = [
         Query(setup.id, "reconstruction", setup.name, image.claims, image.file, image.path)
         for image in setup.reconstructions
     ]
-    return queries + _positives(setup, controls, seed) + _negatives(setup, controls, seed)
+    seed, least = options.seed, options.least
+    return queries + _positives(setup, controls, seed, least) + _negatives(setup, controls, seed, least)
 
 
-def _positives(setup: Setup, count: int, seed: int) -> list[Query]:
-    """Real images of classes that have others beside them, spread evenly over the classes."""
+def _positives(setup: Setup, count: int, seed: int, least: int) -> list[Query]:
+    """Real images of classes that have ``least`` others beside them, spread evenly over the classes."""
     turns: list[tuple[int, str, str]] = []
-    for claims in rank((c for c, paths in setup.references.items() if len(paths) > 1), seed, "positive", setup.source):
+    large = (name for name, paths in setup.references.items() if len(paths) > least)
+    for claims in rank(large, seed, "positive", setup.source):
         shown = rank(setup.references[claims], seed, "positive", setup.source, claims)
         turns += [(turn, claims, path) for turn, path in enumerate(shown)]
     turns.sort(key=lambda turn: turn[0])  # stable: the classes keep their order in every turn
     return [_control(setup, "positive", claims, path, claims) for _, claims, path in turns[:count]]
 
 
-def _negatives(setup: Setup, count: int, seed: int) -> list[Query]:
+def _negatives(setup: Setup, count: int, seed: int, least: int) -> list[Query]:
     """References of a class beside an image of another class; no pair twice, spread evenly over both classes."""
     classes = rank((c for c, paths in setup.references.items() if paths), seed, "negative", setup.source)
     queries: list[Query] = []
-    pairs = [(claims, _others(setup, classes, claims, seed)) for claims in classes[:count]]
+    large = [claims for claims in classes if len(setup.references[claims]) >= least]
+    pairs = [(claims, _others(setup, classes, claims, seed)) for claims in large[:count]]
     while pairs and len(queries) < count:
         going = []
         for claims, others in pairs:

@@ -7,10 +7,11 @@ are judged along, so that each judge's own hit and false-alarm rates stand besid
 * ``answers.jsonl``: every reply, durable as it comes. Run the same command again after a kill or an error: only what
   is missing is asked.
 * ``queries.jsonl``: what was shown, a row a query. ``setups.json``: the manifest. ``panels/``: the pictures.
-* ``JUDGE/SETUP/judge.csv``: ``filename,class,response,label``; label is yes, no, refused, unparsed or error, response
-  the raw text. ``controls.csv``: the same after ``kind`` (positive, negative), class being that of the references.
-* ``JUDGE/SETUP/summary.json``: counts of every label, attack accuracy = yes / all, hit rate = yes / positive pairs,
-  false-alarm rate = yes / negative pairs, with Wilson intervals. What got no answer counts in every denominator, and
+* ``JUDGE/SETUP/judge.csv``: ``filename,class,response,label``; label is yes, no, refused, unparsed, error or not_shown,
+  response the raw text. ``controls.csv``: the same after ``kind`` (positive, negative), class being that of B.
+* ``JUDGE/SETUP/summary.json``: counts of every label, attack accuracy = yes / shown, hit rate = yes / positive pairs,
+  false-alarm rate = yes / negative pairs, with Wilson intervals. What was shown and got no answer counts in every
+  denominator; what could not be shown (too few references, a broken file) counts in none and stands as ``not_shown``.
   ``problems`` says why. ``probabilities.csv``: P(yes), where the judge's ``top_logprobs`` gave them.
 """
 
@@ -37,7 +38,7 @@ from eval.model_inversion.collection.setups import Setup, read_setups
 from eval.model_inversion.judge.panels import Panels, Shown
 from eval.model_inversion.judge.prompts import LAYOUTS
 from eval.model_inversion.judge.queries import KINDS, MOST_REFERENCES, Options, Query, plan
-from eval.model_inversion.judge.verdicts import LABELS, read_verdict, yes_probability
+from eval.model_inversion.judge.verdicts import LABELS, NOT_SHOWN, read_verdict, yes_probability
 
 RETRY = ("refused", "unparsed")
 RESERVED = ("panels", "answers.jsonl", "queries.jsonl", "setups.json", "run.json")  # no judge may be called so
@@ -52,6 +53,7 @@ class MiArguments:
     n: int = option("references in Set B, 1 to 5", 4)
     layout: str = option("one labelled picture, or separate images", "panel", choices=list(LAYOUTS))
     controls: int = option("control pairs of each kind for a set-up, 0 for none", 200)
+    pad: bool = option("repeat references of a class that has fewer than n; else its queries are not shown", False)
     seed: int = option("draws references and control pairs", 0)
     order_seed: int | None = option("permutes the references and puts A left or right; null: A left, as drawn", None)
     limit: int | None = option("only the first so many reconstructions of a set-up", None)
@@ -88,16 +90,16 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise InputError.at("models", f"{reserved[0]!r} is the name of another file in OUT", field="name")
     root, setups = read_setups(args.setups, args.only)
     out = Path(args.out)
-    planned = {setup.id: _plan(setup, args) for setup in setups}
+    options = Options(args.n, args.layout, args.seed, args.order_seed, args.pad)
+    planned = {setup.id: _plan(setup, args, options) for setup in setups}
     if args.dry_run:
-        _print_calls(specs, planned, out)
+        _print_calls(specs, setups, planned, options, out)
         return
 
     models = [Model(spec, args.allow_remote) for spec in specs]
     for model in models:
         if model.is_remote:
             print(f"note: {model.spec.name} is on another machine: the images leave this one")
-    options = Options(args.n, args.layout, args.seed, args.order_seed)
     stopped: Stopped | None = None
     judged: list[tuple[str, Setup, dict[str, Any]]] = []
     with ResponseCache(out / "answers.jsonl") as cache:
@@ -126,13 +128,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise stopped
     for name, setup, summary in judged:
         _print(name, setup, summary)
-    if all(summary["counts"]["error"] == summary["n"] for _, _, summary in judged):
+    if all(summary["counts"]["error"] == summary["n"] > 0 for _, _, summary in judged):
         first = judged[0][2]["problems"][0]["reason"]
         raise InputError(f"{out}: every query ended in an error (the first: {first})")
 
 
-def _plan(setup: Setup, args: MiArguments) -> list[Query]:
-    queries = plan(setup, args.controls, args.seed)
+def _plan(setup: Setup, args: MiArguments, options: Options) -> list[Query]:
+    queries = plan(setup, args.controls, options)
     if args.limit is None:
         return queries
     first = {image.path for image in setup.reconstructions[: args.limit]}
@@ -182,6 +184,7 @@ class Asked:
                 "path": shown.query.path,
                 "references": list(shown.references),
                 "n": self.options.n,
+                "pad": self.options.pad,
                 "layout": self.options.layout,
                 "a_first": shown.a_first,
                 "seed": self.options.seed,
@@ -249,6 +252,8 @@ class Asked:
 
     @staticmethod
     def _label(spec: ModelSpec, shown: Shown, response: Response) -> str:
+        if shown.problem is not None:
+            return NOT_SHOWN
         if response.text is None:
             return "error"
         if response.refused:
@@ -261,13 +266,13 @@ class Asked:
 def summarise(counts: Mapping[str, Mapping[str, int]], controls: int) -> dict[str, Any]:
     """Rates of one judge on one set-up from counts of labels by kind, each with its 95% Wilson interval.
 
-    Every rate is over all queries of its kind, whatever became of them; null where there are none.
+    Every rate is over all queries of its kind that were shown, whatever became of them; null where there are none.
     ``answered_accuracy`` is over yes and no alone.
     """
 
     def tally(kind: str) -> dict[str, Any]:
         counted = {label: counts[kind].get(label, 0) for label in LABELS}
-        return {"n": sum(counted.values()), "counts": counted}
+        return {"n": sum(counted.values()), "counts": counted, "not_shown": counts[kind].get(NOT_SHOWN, 0)}
 
     def rates(of: Mapping[str, Any], **successes: str) -> dict[str, Any]:
         parts = {name: of["counts"][label] for name, label in successes.items()}
@@ -303,17 +308,28 @@ def _check_some(asked: Sequence[tuple[Setup, Asked]]) -> None:
             )
 
 
-def _print_calls(specs: Sequence[ModelSpec], planned: Mapping[str, Sequence[Query]], out: Path) -> None:
+def _print_calls(
+    specs: Sequence[ModelSpec],
+    setups: Sequence[Setup],
+    planned: Mapping[str, Sequence[Query]],
+    options: Options,
+    out: Path,
+) -> None:
     """What a run would ask of every judge. Set-ups with the same private data share their control pairs."""
     total = {(query.source, query.kind, query.claims, query.file) for queries in planned.values() for query in queries}
     kept = sum("error" not in answer for answer in read_cache(out / "answers.jsonl").values())
     for spec in specs:
         print(f"{spec.name}: at most {len(total):,} calls")
-    for id, queries in planned.items():
-        counts = Counter(query.kind for query in queries)
+    for setup in setups:
+        counts = Counter(query.kind for query in planned[setup.id])
+        few = sum(
+            query.kind == "reconstruction" and len(setup.references_of(query.claims)) < options.least
+            for query in planned[setup.id]
+        )
         print(
-            f"  {id}: {counts['reconstruction']:,} reconstructions, {counts['positive']:,} positive and "
+            f"  {setup.id}: {counts['reconstruction']:,} reconstructions, {counts['positive']:,} positive and "
             f"{counts['negative']:,} negative controls"
+            + (f"; {few:,} cannot be shown, their classes have fewer than {options.least} references" if few else "")
         )
     if kept:
         print(f"  {kept:,} answers are kept in {out / 'answers.jsonl'}; those that still fit are not asked again")

@@ -18,6 +18,7 @@ from cprt.answers import without_thinking
 
 Verdict = Literal["yes", "no", "refused", "unparsed"]
 LABELS = ("yes", "no", "refused", "unparsed", "error")
+NOT_SHOWN = "not_shown"  # no answer of a judge: nobody was asked
 
 # What may follow: an end, a pause, or a clause that explains. "No person", "no doubt", "No. 5" are no verdicts.
 _PAUSE = r"(?=\s*(?:$|\n|[.!](?!\s*[0-9])|[,;:()—–]|- |because\b|since\b|as\b|(?:they|it|he|she|these|this|that)\b))"

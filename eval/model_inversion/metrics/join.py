@@ -24,6 +24,7 @@ from cprt.errors import InputError
 from cprt.tables import read_csv
 
 LABELS = ("yes", "no", "refused", "unparsed", "error")
+NOT_SHOWN = "not_shown"  # of a judge's file: nobody was asked
 KINDS = ("positive", "negative")
 _SPELLINGS = {"refuse": "refused"}  # the public code's
 _TARGET_CLASS = re.compile(r"(?:^|_)T=([^_.]+)")  # not CT=, which is a confidence
@@ -47,7 +48,7 @@ class Verdict:
 
 def read_judge(path: str | Path) -> dict[Key, Verdict]:
     """A judge's verdicts. Raises InputError that names line and column, also for a row that is there twice."""
-    return _by_key(path, "label", LABELS)
+    return _by_key(path, "label", (*LABELS, NOT_SHOWN))
 
 
 def read_classifier(path: str | Path) -> dict[Key, Verdict]:
@@ -70,7 +71,10 @@ def read_naturals(path: str | Path) -> list[bool]:
 
 
 def read_controls(path: str | Path) -> dict[str, dict[str, int]]:
-    """How often a judge gave each label to pairs of one class (positive) and of two (negative). Raises InputError."""
+    """How often a judge gave each label to pairs of one class (positive) and of two (negative). Raises InputError.
+
+    Pairs that could not be shown are no part of it.
+    """
     seen: dict[tuple[str, ...], int] = {}
     counts: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
     for line, row in _rows(path, "label", "kind"):
@@ -78,7 +82,7 @@ def read_controls(path: str | Path) -> dict[str, dict[str, int]]:
         if kind not in KINDS:
             raise InputError.at(path, f"{row['kind']!r} is not positive or negative", line, "kind")
         _once(seen, (kind, row.get("class", ""), row["filename"]), path, line)
-        counts[kind][_label(row, "label", LABELS, path, line)] += 1
+        counts[kind][_label(row, "label", (*LABELS, NOT_SHOWN), path, line)] += 1
     return {kind: {label: count[label] for label in LABELS} for kind, count in counts.items()}
 
 

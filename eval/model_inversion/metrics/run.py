@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 
 from cprt.config import option, parse, run
+from cprt.errors import InputError
 from cprt.metrics.bootstrap import CONFIDENCE, wilson_interval
 from cprt.provenance import write_run
 from cprt.records import write_json
 from eval.model_inversion.metrics import rates
 from eval.model_inversion.metrics.join import (
     LABELS,
+    NOT_SHOWN,
     Key,
     Verdict,
     join_report,
@@ -69,7 +71,7 @@ class MetricsArguments:
 class Evaluation:
     """One judge on one set-up: ``figures`` for JSON, and what they rest on.
 
-    ``judge`` holds the matched reconstructions alone, ``standard`` these and maybe others.
+    ``judge`` holds the reconstructions that were shown and matched, ``standard`` these and maybe others.
     """
 
     figures: dict[str, Any]
@@ -107,6 +109,10 @@ def evaluate(inputs: Mapping[str, str], refused_as_no: bool, resamples: int, see
     target = read_classifier(inputs["target"]) if "target" in inputs else None
     naturals = read_naturals(inputs["naturals"]) if "naturals" in inputs else None
     controls = read_controls(inputs["controls"]) if "controls" in inputs else None
+    not_shown = sum(verdict.label == NOT_SHOWN for verdict in judge.values())
+    judge = {key: verdict for key, verdict in judge.items() if verdict.label != NOT_SHOWN}
+    if not judge:
+        raise InputError.at(inputs["judge"], f"was shown none of its {not_shown} reconstructions")
     join = join_report(judge, standard, (inputs["judge"], inputs["standard"]))
     judge = {key: verdict for key, verdict in judge.items() if key in standard}
     if target is not None:
@@ -128,6 +134,7 @@ def evaluate(inputs: Mapping[str, str], refused_as_no: bool, resamples: int, see
         **correction,
         **transfer,
         "judge_labels": by_label,
+        "not_shown": not_shown,
         "left_out_of_table": {label: by_label[label] for label in LABELS if label not in in_table},
         "refused_as_no": refused_as_no,
         "counting": _counting(refused_as_no),
@@ -160,8 +167,8 @@ def _counting(refused_as_no: bool) -> str:
     left_out = "unparsed and error" if refused_as_no else "refused, unparsed and error"
     as_no = " and refused is a no in it" if refused_as_no else ""
     return (
-        f"n is every matched reconstruction; in accuracy_judge only yes is a yes; {left_out} are left out of"
-        f" tp, tn, fp, fn and of what follows from them{as_no}"
+        f"n is every matched reconstruction that the judge was shown; in accuracy_judge only yes is a yes; {left_out} "
+        f"are left out of tp, tn, fp, fn and of what follows from them{as_no}"
     )
 
 
@@ -265,6 +272,8 @@ def print_report(figures: Mapping[str, Any], out: str) -> None:
         print(f"  not in the 2x2 table: {lost}; they stay in n and are no yes")
     elif figures["refused_as_no"] and figures["judge_labels"]["refused"]:
         print(f"  {figures['judge_labels']['refused']} refusals count as no in the 2x2 table")
+    if figures["not_shown"]:
+        print(f"  {figures['not_shown']} reconstructions could not be shown to the judge and are in no figure")
     for line in unmatched(figures["join"]):
         print(f"  {line}")
 

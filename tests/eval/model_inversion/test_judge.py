@@ -377,7 +377,7 @@ def test_a_class_without_references_is_a_reported_row_and_none_at_all_is_status_
         arguments = [*configure(tmp_path, describe(tmp_path, root), server.url, "one"), "--controls", "0"]
         main(arguments)
         said = summary(tmp_path / "out", "one")
-        assert said["n"] == 12 and said["counts"]["error"] == 4 and len(server.bodies) == 8
+        assert (said["n"], said["not_shown"], said["counts"]["error"]) == (8, 4, 0) and len(server.bodies) == 8
         assert {row["reason"] for row in said["problems"]} == {"class '1' has 0 usable references, 4 are needed"}
         for number in ("0", "2"):
             for path in [*(private / number).iterdir()][3:]:
@@ -388,6 +388,31 @@ def test_a_class_without_references_is_a_reported_row_and_none_at_all_is_status_
         line = err.splitlines()[-1]
         assert line.startswith(f"cprt mi: error: {SETUP}: none of its 12 reconstructions can be shown (the first: ")
         assert "class '0' has 3 usable references, 4 are needed" in line and "Traceback" not in err
+
+
+@pytest.mark.parametrize("pad", [False, True])
+def test_classes_with_few_references_cost_no_rate(tmp_path: Path, pad: bool):
+    """A judge that always says yes: its hit rate is 1, with n = 1 as with n = 4, and padded or not."""
+    root = make(tmp_path)
+    for number in ("0", "1"):
+        for path in sorted((root / "AttackSamples" / "CelebA" / "private-data" / number).iterdir())[2:]:
+            path.unlink()
+    with Misbehaving(lambda body: ("yes", "stop")) as server:
+        arguments = [*configure(tmp_path, describe(tmp_path, root), server.url, "one"), "--pad", str(pad)]
+        for n in ("1", "4"):
+            main([*arguments, "--n", n, "--controls", "6"])
+            said, shown = summary(tmp_path / "out", "one"), 12 if pad or n == "1" else 4
+            controls = said["controls"]
+            assert (said["n"], said["not_shown"], said["attack_accuracy"]) == (shown, 12 - shown, 1.0)
+            assert (controls["positive"]["n"], controls["positive"]["not_shown"]) == (6, 0)
+            assert controls["positive"]["hit_rate"] == controls["negative"]["false_alarm_rate"] == 1.0
+            labels = Counter(row["label"] for row in rows(tmp_path / "out", "one"))
+            assert labels == Counter(yes=shown) + Counter(not_shown=12 - shown)
+    for row in queries(tmp_path / "out"):
+        if row["problem"] is None:
+            repeated = row["class"] != "2"
+            of_class = [path for path in row["references"] if f"/{row['class']}/" in path]
+            assert len(of_class) == 4 and len(set(of_class)) == ((2 - (row["kind"] == "positive")) if repeated else 4)
 
 
 def test_an_endpoint_that_always_fails_gives_only_errors_and_no_success(setups: Path, tmp_path: Path):

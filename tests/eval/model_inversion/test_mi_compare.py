@@ -199,9 +199,11 @@ def test_runs_that_differ_in_n_alone_show_its_effect(both: tuple[Path, dict[str,
         pair
         for setup in SETUPS
         for pair in zip(setup.labels("n1 qwen", 0.2), setup.labels("n4 qwen", 0.2), strict=True)
+        if "refused" not in pair
     ]
-    assert row["n"] == 600 and row["changed"] == pytest.approx(sum(a != b for a, b in pairs) / 600)
-    yes = [sum(label == "yes" for label in side) / 600 for side in zip(*pairs, strict=True)]
+    assert (row["n"], row["left_out"]) == (len(pairs), 600 - len(pairs)) and 0 < row["left_out"] < 60
+    assert row["changed"] == pytest.approx(sum(a != b for a, b in pairs) / len(pairs))
+    yes = [sum(label == "yes" for label in side) / len(pairs) for side in zip(*pairs, strict=True)]
     assert [row["accuracy_judge_from"], row["accuracy_judge_to"]] == pytest.approx(yes)
     assert row["ci"]["difference"][0] < row["difference"] < row["ci"]["difference"][1]
 

@@ -201,12 +201,14 @@ def test_agreement_and_effect_equal_those_of_the_rows(rows: list[tuple[int, int,
     else:
         assert found["kappa"] is None
     change = effect(joint, **options)
-    if rows:
-        first, second, _ = np.array(rows).T
+    kept = [row for row in rows if row[0] < answered and row[1] < answered]
+    assert (change["n"], change["left_out"]) == (len(kept), len(rows) - len(kept))
+    if kept:
+        first, second, _ = np.array(kept).T
         assert change["difference"] == pytest.approx((second == 0).mean() - (first == 0).mean())
         assert change["changed"] == pytest.approx((first != second).mean())
         assert change["accuracy_judge_from"] == pytest.approx((first == 0).mean())
     else:
         assert (change["difference"], change["changed"], change["fpr_to"], change["ci"]["difference"]) == (None,) * 4
-    rejected = [accepted for _, b, accepted in rows if b in ((1, 2) if refused_as_no else (1,))]
+    rejected = [accepted for _, b, accepted in kept if b in ((1, 2) if refused_as_no else (1,))]
     assert change["fpr_to"] == (pytest.approx(np.mean(rejected)) if rejected else None)

@@ -28,7 +28,7 @@ def panels(folder: Path, **options) -> Panels:
 
 
 def show(folder: Path, setup: Setup, controls: int = 0, **options):
-    return panels(folder, **options).show(setup, plan(setup, controls, options.get("seed", 0)))
+    return panels(folder, **options).show(setup, plan(setup, controls, Options(**options)))
 
 
 def near(pixel: tuple[int, int, int], wanted: tuple[int, int, int]) -> bool:
@@ -76,7 +76,7 @@ def test_pictures_keep_their_aspect_ratio_and_references_are_cut_as_stated(tmp_p
     assert near(tuple(cut[112, 112]), colour(3)) and near(tuple(cut[112, 5]), colour(3))
     assert wide.is_file()
     crop = dataclasses.replace(setup, crop=(0, 0, 41, 40))
-    shown = making.show(crop, plan(crop, 0, 0))
+    shown = making.show(crop, plan(crop, 0, Options()))
     assert {row.problem for row in shown} == {f"class '{c}' has 0 usable references, 4 are needed" for c in "012"}
     assert "reference_crop [0, 0, 41, 40] does not fit its 40 x 40 pixels" in shown[0].skipped[0]
 
@@ -94,7 +94,7 @@ def test_pictures_are_made_once_and_only_what_is_missing_is_made_again(tmp_path:
     assert len(drawn) == 1 and gone.read_bytes() == content
     assert all(path.stat().st_mtime_ns == time for path, time in files.items() if path != gone)
     assert not list((tmp_path / "panels" / "unfinished").iterdir())
-    assert panels(tmp_path).show(setup, plan(setup, 6, 0), workers=1) == first
+    assert panels(tmp_path).show(setup, plan(setup, 6, Options()), workers=1) == first
 
 
 def test_references_are_decoded_once(tmp_path: Path, setup: Setup, monkeypatch):

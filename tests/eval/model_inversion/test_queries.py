@@ -36,10 +36,10 @@ def test_ranks_are_uniform():
 
 def test_a_draw_depends_on_seed_setup_class_and_file_alone(setup: Setup):
     """Fault 9: references were drawn from a running generator."""
-    queries = plan(setup, 0, seed=0)
+    queries = plan(setup, 0, Options())
     fewer = dataclasses.replace(setup, reconstructions=setup.reconstructions[::3], id="moved")
     draws = {query.file: candidates(query, setup, 0)[:4] for query in queries}
-    for query in plan(fewer, 7, seed=0):
+    for query in plan(fewer, 7, Options()):
         if query.kind == "reconstruction":
             assert candidates(query, fewer, 0)[:4] == draws[query.file]
     query = queries[0]
@@ -54,7 +54,7 @@ def test_a_draw_depends_on_seed_setup_class_and_file_alone(setup: Setup):
 
 
 def test_order_and_side_are_permuted_by_their_own_seed(setup: Setup):
-    query = plan(setup, 0, 0)[0]
+    query = plan(setup, 0, Options())[0]
     drawn = candidates(query, setup, 0)[:4]
     assert arrangement(query, drawn, None) == (drawn, True)
     shown = [arrangement(query, drawn, seed) for seed in range(60)]
@@ -69,7 +69,7 @@ def test_order_and_side_are_permuted_by_their_own_seed(setup: Setup):
 
 @pytest.mark.parametrize("count", [0, 1, 5, 32, 96, 500])
 def test_controls_are_what_they_say(setup: Setup, count: int):
-    queries = plan(setup, count, seed=3)
+    queries = plan(setup, count, Options(seed=3))
     positive, negative = ([query for query in queries if query.kind == kind] for kind in ("positive", "negative"))
     assert len(positive) == min(count, 4 * 8) and len(negative) == min(count, 4 * 3 * 8)
     assert len(set(queries)) == len(queries)
@@ -83,20 +83,46 @@ def test_controls_are_what_they_say(setup: Setup, count: int):
     for kind in (positive, negative):
         spread = Counter(query.claims for query in kind)
         assert not spread or max(spread.values()) - min(spread.get(c, 0) for c in setup.references) <= 1
-    assert [q for q in queries if q in plan(setup, max(count - 1, 0), 3)] == plan(setup, max(count - 1, 0), 3)
+    fewer = plan(setup, max(count - 1, 0), Options(seed=3))
+    assert [q for q in queries if q in fewer] == fewer
 
 
 def test_setups_with_the_same_private_data_share_their_controls(setup: Setup):
     other = dataclasses.replace(setup, id="other", name="CelebA/PPA/FFHQ/VGG16", reconstructions=())
-    assert [dataclasses.replace(query, setup=ID) for query in plan(other, 9, 0)] == [
-        query for query in plan(setup, 9, 0) if query.kind != "reconstruction"
+    assert [dataclasses.replace(query, setup=ID) for query in plan(other, 9, Options())] == [
+        query for query in plan(setup, 9, Options()) if query.kind != "reconstruction"
     ]
 
 
 def test_small_collections_have_the_controls_they_can_have(setup: Setup):
     one = dataclasses.replace(setup, references={"0": setup.references["0"]})
-    assert Counter(query.kind for query in plan(one, 9, 0)) == {"reconstruction": 20, "positive": 8}
+    assert Counter(query.kind for query in plan(one, 9, Options())) == {"reconstruction": 20, "positive": 8}
     single = dataclasses.replace(setup, references={"0": ("a/0.png",), "1": (), "2": ("c/0.png",)})
-    kinds = Counter(query.kind for query in plan(single, 9, 0))
+    kinds = Counter(query.kind for query in plan(single, 9, Options()))
+    assert kinds == {"reconstruction": 20}  # one reference is not four
+    kinds = Counter(query.kind for query in plan(single, 9, Options(n=1)))
     assert kinds == {"reconstruction": 20, "negative": 2}
-    assert Query(ID, "negative", "CelebA", "0", "2/0.png", "c/0.png") not in plan(one, 9, 0)
+    assert Query(ID, "negative", "CelebA", "0", "2/0.png", "c/0.png") not in plan(one, 9, Options())
+
+
+@pytest.mark.parametrize(
+    ("options", "positive", "negative"),
+    [
+        # Classes have 1, 2, 4, 5 and 8 images: a positive pair takes one image beside its references.
+        (Options(n=4), {"5", "8"}, {"4", "5", "8"}),
+        (Options(n=5), {"8"}, {"5", "8"}),
+        (Options(n=1), {"2", "4", "5", "8"}, {"1", "2", "4", "5", "8"}),
+        (Options(n=4, pad=True), {"2", "4", "5", "8"}, {"1", "2", "4", "5", "8"}),
+    ],
+)
+def test_only_controls_that_can_be_shown_are_planned(
+    setup: Setup, options: Options, positive: set[str], negative: set[str]
+):
+    references = {str(size): tuple(f"{size}/{number}.png" for number in range(size)) for size in (1, 2, 4, 5, 8)}
+    queries = plan(dataclasses.replace(setup, references=references), 100, options)
+    assert {query.claims for query in queries if query.kind == "positive"} == positive
+    assert {query.claims for query in queries if query.kind == "negative"} == negative
+    for query in queries:
+        if query.kind != "reconstruction":
+            beside = set(references[query.claims]) - {query.path}
+            assert len(beside) >= options.least

@@ -1,0 +1,64 @@
+"""A list of many rows, which the page's script sorts, filters, searches, turns over and saves as CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+# What a cell holds: a text; a number as it is shown ("−0.012"); in a column of pictures one or more places among the
+# page's pictures; or what ``cell`` makes. None is empty.
+Cell = str | int | list[int] | dict[str, Any] | None
+Part = str | Sequence[str]  # a text, or (text, class of the style) or (text, class, link)
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column.
+
+    Attributes:
+        kind: text, number, level (a number with its colour), id (kept on one line) or pictures.
+        choose: offer its values as a filter.
+        shown: False: only for filter, search and CSV.
+    """
+
+    head: str
+    kind: str = "text"
+    choose: bool = False
+    shown: bool = True
+
+
+@dataclass(frozen=True)
+class Listing:
+    """One list of a page.
+
+    Attributes:
+        id: of its table.
+        like, only: its rows are not ``rows`` but those of the list ``like`` whose column ``only[0]`` says ``only[1]``.
+        noun: what a row is, singular and plural.
+        sorted_by: the column by which the rows come sorted, the largest first.
+        size: rows on one page.
+    """
+
+    id: str
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell]] = ()
+    noun: tuple[str, str] = ("photo", "photos")
+    sorted_by: int | None = None
+    size: int = 50
+    like: str | None = None
+    only: tuple[int, str] | None = None
+
+
+def cell(value: str | Sequence[str], *lines: Sequence[Part], picture: int | None = None) -> Cell:
+    """A cell shown as ``lines``, and a picture below them.
+
+    Sort, filter, search and CSV take ``value``: a text, or several in a list.
+    """
+    shown: dict[str, Any] = {"value": value, "lines": [list(line) for line in lines]}
+    return shown if picture is None else shown | {"picture": picture}
+
+
+def level(number: int) -> Part:
+    """A level with its colour."""
+    return str(number), f"badge level-{number}"

@@ -1,0 +1,114 @@
+"""``cprt export``: labels of your own in CPRT-Bench's format, with a data card.
+
+Writes ``OUT/NAME.json`` (a list of ``{id, binary_labels{level1..level4{key: 0 or 1}}, level, score}``, as the released
+files have it: 0.5 becomes 0, paper 4.1) and ``OUT/README.md``, the card of a data set on the Hugging Face Hub. Photos
+are named, never copied: their licence is their owner's. Nothing is sent anywhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cprt.config import option, parse, run
+from cprt.errors import InputError
+from cprt.files import write_text
+from cprt.provenance import write_run
+from cprt.records import Label, read_labels, write_json
+from cprt.taxonomy import LEVELS, Taxonomy
+from data_prep.card import data_card
+
+
+@dataclass
+class ExportArguments:
+    labels: str = option("labels.jsonl, made by cprt labels")
+    out: str = option("folder to write")
+    name: str = option("name of the JSON file, without .json", "labels")
+    license: str = option("licence of the labels, as the Hub spells it", "mit")
+    source: str = option("where the photos come from, and under which licence", "")
+    taxonomy: str | None = option("YAML that extends the published taxonomy", None)
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", self.name):
+            raise ValueError(f"name: {self.name!r} has other characters than letters, digits, '.', '_' and '-'")
+        for field in ("license", "source"):
+            if not getattr(self, field).isprintable():
+                raise ValueError(f"{field} must be one line of text")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Command line of ``cprt export``."""
+    (args,) = parse(ExportArguments, argv, prog="cprt export", description=(__doc__ or "").partition("\n")[0])
+    taxonomy = Taxonomy.load(args.taxonomy)
+    labels = read_labels(args.labels, taxonomy)
+    for row, label in enumerate(labels, start=1):
+        if label.labels is None:
+            raise InputError.at(args.labels, f"is missing in row {row} ({label.id!r})", field="labels")
+    out = Path(args.out)
+    write_json(out / f"{args.name}.json", [bench_row(label, taxonomy) for label in labels])
+    write_text(out / "README.md", card(labels, taxonomy, args))
+    write_run(out, args, {"labels": args.labels}, taxonomy=taxonomy.digest)
+    print(f"{out / args.name}.json: {len(labels)} rows in CPRT-Bench's format; {out / 'README.md'}: its card")
+
+
+def bench_row(label: Label, taxonomy: Taxonomy) -> dict[str, Any]:
+    """A label as the released files have it; ``id`` is the photo's file name."""
+    present = set(label.present(taxonomy))
+    by_level = {
+        f"level{level}": {a.key: int(a.key in present) for a in taxonomy.attributes if a.level == level}
+        for level in LEVELS
+    }
+    name = label.id if label.image is None else Path(label.image).name
+    return {"id": name, "binary_labels": by_level, "level": label.level, "score": label.score}
+
+
+def card(labels: Sequence[Label], taxonomy: Taxonomy, args: ExportArguments) -> str:
+    """The data card: what the rows are, how many photos show each level and attribute, and what it is not for."""
+    from huggingface_hub import DatasetCard, DatasetCardData
+
+    counts = data_card({"all": labels}, taxonomy)["all"]
+    levels = "\n".join(
+        f"| {level.level}, {level.name.lower()} | {counts['levels'][str(level.level)]} |" for level in taxonomy.levels
+    )
+    attributes = "\n".join(f"| {key} | {count} |" for key, count in counts["attributes"].items())
+    sources = sorted({label.source for label in labels if label.source})
+    data = DatasetCardData(
+        license=args.license,
+        task_categories=["image-classification"],
+        tags=["privacy", "cprt"],
+        configs=[{"config_name": "default", "data_files": f"{args.name}.json"}],
+    )
+    return str(
+        DatasetCard(f"""---
+{data.to_yaml()}
+---
+
+# Privacy labels in CPRT-Bench's format
+
+{len(labels)} photos, each with {len(taxonomy.keys)} binary attributes in four levels, the level and the exact severity
+score of the CPRT paper (arXiv:2603.21573). Taxonomy: {taxonomy.name}. Labels come from: {", ".join(sources) or "-"}.
+Doubt (0.5) counts as absence.
+
+Photos are not part of it. {args.source or "Where they come from is not stated."}
+
+| level | photos |
+|---|---|
+{levels}
+
+| attribute | photos |
+|---|---|
+{attributes}
+
+{counts["without_attribute"]} photos show none of the attributes.
+
+The score is a model of risk, not a legal finding. It is for measuring and training privacy judges, not for identifying,
+profiling or excluding anybody.
+""")
+    )
+
+
+if __name__ == "__main__":
+    run(main, "cprt export")

@@ -1,0 +1,110 @@
+"""``cprt survey``: photos for people to label, and a rating sheet for each of them (paper 4.1: 65 photos, 17 people).
+
+Photos are drawn in the proportions of the labels' levels; each is given to ``--raters`` people, so that everybody gets
+about as many. Files in ``OUT``: ``photos.csv`` (which photo is whose), ``questions.txt``, and ``sheets/NAME.csv``, one
+for each person: a row for each of their photos and an empty cell for each question, to be filled in with 1 (can be
+inferred), 0.5 (unsure) or 0. Filled sheets are what ``cprt agreement --answers OUT/sheets/*.csv`` reads; an empty cell
+is no answer. No photo is copied: sheets name them by their path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from cprt.config import option, parse, run
+from cprt.errors import InputError
+from cprt.files import write_text
+from cprt.provenance import write_run
+from cprt.records import read_labels
+from cprt.tables import read_csv, write_csv
+from cprt.taxonomy import Taxonomy
+from data_prep.split import draw_holdout
+
+
+@dataclass
+class SurveyArguments:
+    labels: str = option("labels.jsonl with the photos to draw from")
+    out: str = option("folder to write")
+    photos: int = option("photos to label", 65)
+    people: int = option("people who label", 17)
+    raters: int = option("people for each photo; agreement needs two", 3)
+    seed: int = option("seed of the draw and of who gets which photo", 0)
+    taxonomy: str | None = option("YAML that extends the published taxonomy", None)
+
+    def __post_init__(self) -> None:
+        for name in ("photos", "people", "raters"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.raters > self.people:
+            raise ValueError(f"raters: {self.raters} of {self.people} people cannot label a photo")
+        if self.seed < 0:
+            raise ValueError(f"seed must not be negative, not {self.seed}")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Command line of ``cprt survey``."""
+    (args,) = parse(SurveyArguments, argv, prog="cprt survey", description=(__doc__ or "").partition("\n")[0])
+    taxonomy = Taxonomy.load(args.taxonomy)
+    labels = read_labels(args.labels, taxonomy)
+    if len(labels) < args.photos:
+        raise InputError.at(args.labels, f"has {len(labels)} photos, fewer than the {args.photos} to draw")
+    drawn, _ = draw_holdout(labels, args.photos, args.seed)
+    names = [label.image or label.id for label in drawn]
+    raters = assign(len(drawn), args.people, args.raters, args.seed)
+    people = [f"person{number:02}" for number in range(1, args.people + 1)]
+
+    out = Path(args.out)
+    filled = next((path for path in sorted((out / "sheets").glob("*.csv")) if _is_filled(path)), None)
+    if filled is not None:
+        raise InputError.at(filled, "has answers in it; write the new sheets to another --out")
+    for number, person in enumerate(people):
+        own = [name for name, group in zip(names, raters, strict=True) if number in group]
+        blank = [""] * len(taxonomy.keys)
+        header = ("annotator", "kind", "image", *taxonomy.keys)
+        write_csv(out / "sheets" / f"{person}.csv", header, [(person, "human", name, *blank) for name in own])
+    write_csv(
+        out / "photos.csv",
+        ("image", "people"),
+        [(name, " ".join(people[number] for number in group)) for name, group in zip(names, raters, strict=True)],
+    )
+    questions = [f"{attribute.key}: {attribute.question}" for attribute in taxonomy.attributes]
+    write_text(out / "questions.txt", _INSTRUCTION + "\n".join(questions) + "\n")
+    write_run(out, args, {"labels": args.labels}, seed=args.seed, taxonomy=taxonomy.digest)
+    each = sorted(sum(number in group for group in raters) for number in range(args.people))
+    print(
+        f"{out / 'sheets'}: {args.people} sheets of {each[0]} to {each[-1]} photos and {len(taxonomy.keys)} questions; "
+        f"filled in, they go to cprt agreement --answers {out / 'sheets'}/*.csv"
+    )
+
+
+_INSTRUCTION = """\
+For each photo of your sheet and each question below, write 1 where the answer can clearly be seen or inferred by an
+attentive onlooker, 0 where it cannot, 0.5 where you are unsure. Leave a cell empty only if you could not look.
+
+"""
+
+
+def assign(photos: int, people: int, raters: int, seed: int) -> list[list[int]]:
+    """For each photo, the people who label it: loads differ by at most one, and who shares photos with whom varies."""
+    rng = np.random.default_rng(seed)
+    load = np.zeros(people, dtype=np.int64)
+    groups = []
+    for _ in range(photos):
+        order = np.lexsort((rng.random(people), load))  # the least busy first, ties at random
+        chosen = sorted(order[:raters].tolist())
+        load[chosen] += 1
+        groups.append(chosen)
+    return groups
+
+
+def _is_filled(path: Path) -> bool:
+    """Whether somebody has written an answer into a sheet."""
+    return any(any(cells[3:]) for _, cells in read_csv(path).cells)
+
+
+if __name__ == "__main__":
+    run(main, "cprt survey")

@@ -1,0 +1,195 @@
+"""What the report is made of, worked out from labels and predictions: no markup, no picture."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cprt.files import read_yaml
+from cprt.metrics.bootstrap import interval
+from cprt.records import Label, Prediction
+from cprt.scoring import level_of
+from cprt.taxonomy import LEVELS, Taxonomy
+from eval.metrics import HEADS
+
+PAPER = Path(__file__).with_name("paper_table6.yaml")
+BINS = 10
+LISTED = 100  # rows of each run in either list
+FEWEST_SCORES = 5  # a judge that uses fewer distinct ones tells photos of one level hardly apart
+
+
+@dataclass(frozen=True)
+class ListedRow:
+    """One photo as one run judged it. ``error`` is prediction minus truth, ``level`` that of the predicted score."""
+
+    run: str
+    label: Label
+    prediction: Prediction | None  # None where the run has no row for the photo
+    error: float | None = None
+    level: int | None = None
+
+    @property
+    def status(self) -> str:
+        return "missing" if self.prediction is None else self.prediction.status
+
+    @property
+    def said(self) -> str:
+        """What the judge answered, or why there is no answer."""
+        return "" if self.prediction is None else self.prediction.text or self.prediction.error or ""
+
+
+def judged(
+    labels: Sequence[Label], runs: Mapping[str, Sequence[Prediction]], taxonomy: Taxonomy
+) -> list[list[ListedRow]]:
+    """For every label, a row of each run."""
+    by_id = {name: {prediction.id: prediction for prediction in predictions} for name, predictions in runs.items()}
+    return [[_row(name, label, found.get(label.id), taxonomy) for name, found in by_id.items()] for label in labels]
+
+
+def _row(run: str, label: Label, prediction: Prediction | None, taxonomy: Taxonomy) -> ListedRow:
+    if prediction is None or prediction.score is None:
+        return ListedRow(run, label, prediction)
+    return ListedRow(run, label, prediction, prediction.score - label.score, level_of(prediction.score, taxonomy))
+
+
+def largest_errors(rows: Sequence[Sequence[ListedRow]], count: int = LISTED) -> list[ListedRow]:
+    """The ``count`` largest absolute errors of each run, the largest first. ``rows`` as ``judged`` gives them."""
+    found = []
+    for of_run in zip(*rows, strict=True):
+        found += sorted((row for row in of_run if row.error is not None), key=_size)[:count]
+    return sorted(found, key=_size)
+
+
+def without_score(rows: Sequence[Sequence[ListedRow]], count: int = LISTED) -> list[ListedRow]:
+    """Up to ``count`` rows of each run that have no score, the most severe photos first."""
+    found = []
+    for of_run in zip(*rows, strict=True):
+        found += sorted((row for row in of_run if row.error is None), key=lambda row: -row.label.score)[:count]
+    return found
+
+
+def by_largest_error(rows: Sequence[Sequence[ListedRow]]) -> list[Sequence[ListedRow]]:
+    """The photos of ``judged``, those that some run judged worst first."""
+    return sorted(rows, key=lambda of_photo: min(map(_size, of_photo)))
+
+
+def _size(row: ListedRow) -> float:
+    return -abs(row.error or 0.0)
+
+
+def unscored_by_level(labels: Sequence[Label], predictions: Sequence[Prediction]) -> list[int]:
+    """How many photos of true levels 1 to 4 have no score."""
+    scored = {prediction.id for prediction in predictions if prediction.score is not None}
+    return [sum(label.level == level and label.id not in scored for label in labels) for level in LEVELS]
+
+
+def few_scores(predictions: Sequence[Prediction]) -> list[tuple[float, int]]:
+    """The distinct scores of a judge that uses fewer than FEWEST_SCORES, with their counts, the most used first.
+
+    Empty where it uses more, or has not scored enough photos to tell.
+    """
+    counts = Counter(row.score for row in predictions if row.score is not None)
+    told = counts.total() >= 2 * FEWEST_SCORES and len(counts) < FEWEST_SCORES
+    return counts.most_common() if told else []
+
+
+def reliability(prediction: ArrayLike, truth: ArrayLike, bins: int = BINS, seed: int = 0) -> list[dict[str, Any]]:
+    """Mean true score of the photos whose predicted score falls in each of ``bins`` equal parts of [0, 1].
+
+    A bin takes its lower end, the last one both. Each is ``bin`` [low, high], ``n``, ``mean_prediction``,
+    ``mean_truth`` and ``ci``, the 95% bootstrap interval of the latter; None where no photo falls in it, and ``ci``
+    where only one does.
+    """
+    p, t = np.asarray(prediction, dtype=np.float64), np.asarray(truth, dtype=np.float64)
+    edges = np.arange(bins + 1) / bins
+    place = np.clip(np.searchsorted(edges, p, side="right") - 1, 0, bins - 1)
+    rng = np.random.default_rng(seed)
+    rows: list[dict[str, Any]] = []
+    for number in range(bins):
+        inside = t[place == number]
+        n = len(inside)
+        resampled = inside[rng.integers(n, size=(1000, n))].mean(axis=1) if n > 1 else None
+        rows.append(
+            {
+                "bin": [float(edges[number]), float(edges[number + 1])],
+                "n": n,
+                "mean_prediction": float(p[place == number].mean()) if n else None,
+                "mean_truth": float(inside.mean()) if n else None,
+                "ci": None if resampled is None else interval(resampled),
+            }
+        )
+    return rows
+
+
+def reliability_of(labels: Sequence[Label], predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
+    """``reliability`` over the photos that have a score."""
+    truth = {label.id: label.score for label in labels}
+    pairs = [(row.score, truth[row.id]) for row in predictions if row.score is not None]
+    return reliability([score for score, _ in pairs], [score for _, score in pairs])
+
+
+# --- Tables ------------------------------------------------------------------------------------------------------
+
+
+def paper_table6() -> list[dict[str, Any]]:
+    """The rows of the paper's Table 6, figures under the names of metrics.json."""
+    content = read_yaml(PAPER)
+    return [dict(zip(content["columns"], row, strict=True)) for row in content["rows"]]
+
+
+def other_ways(metrics: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """The other ways to a score that metrics.json holds, each with its figures."""
+    ways = [(f"{name} score", figures) for name, figures in (metrics.get("decodings") or {}).items()]
+    for name, kinds in (metrics.get("calibrated") or {}).items():
+        ways += [(f"{name} score, {kind} calibration", figures) for kind, figures in kinds.items()]
+    return ways
+
+
+def markdown(metrics: Mapping[str, Mapping[str, Any]]) -> str:
+    """The figures of every run as a table in Markdown."""
+    lines = [["Run", *HEADS.values()], ["---", *["---:"] * len(HEADS)]]
+    lines += [[run.replace("|", "\\|"), *_cells(figures, "–")] for run, figures in metrics.items()]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def latex(metrics: Mapping[str, Mapping[str, Any]]) -> str:
+    """The figures of every run as rows of a LaTeX table, in the paper's order of columns."""
+    special: dict[str, str] = {char: f"\\{char}" for char in "&%$#_{}"}
+    special |= {"\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}"}
+    escaped = str.maketrans(special)
+    return "".join(
+        " & ".join([run.translate(escaped), *_cells(figures, "--")]) + " \\\\\n" for run, figures in metrics.items()
+    )
+
+
+def _cells(figures: Mapping[str, Any], undefined: str) -> list[str]:
+    return [undefined if figures.get(name) is None else f"{figures[name]:.3f}" for name in HEADS]
+
+
+def provenance(record: Mapping[str, Any]) -> dict[str, str]:
+    """What made a run, in words, from its run.json, which may come from anywhere."""
+
+    def inside(*keys: str) -> str:
+        found: Any = record
+        for key in keys:
+            found = found.get(key) if isinstance(found, Mapping) else None
+        return str(found) if isinstance(found, (str, int, float)) else ""
+
+    asked = [inside("prompt", "name"), inside("prompt", "target")]
+    facts = {
+        "Model": inside("config", "judge", "model"),
+        "Adapter": inside("config", "judge", "adapter"),
+        "Revision": inside("config", "judge", "revision"),
+        "Asked with": " prompt for ".join(filter(None, asked)),
+        "Precision": inside("dtype"),
+        "On": inside("created").partition("T")[0],
+        "Labels": f"{inside('inputs', 'labels', 'path')} {inside('inputs', 'labels', 'sha256')[:12]}".strip(),
+        "Code": f"cprt {inside('cprt')} {inside('git')[:12]}".strip(),
+    }
+    return facts if record else {}

@@ -1,0 +1,110 @@
+"""``cprt survey`` and ``cprt export``: what they write is what the other commands read."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from cprt.errors import InputError
+from cprt.records import Label, read_labels, write_jsonl
+from cprt.scoring import severities
+from cprt.tables import read_csv, write_csv
+from cprt.taxonomy import Taxonomy
+from data_prep import export, labels, survey
+from data_prep.survey import assign
+
+TAXONOMY = Taxonomy.default()
+
+
+@pytest.fixture
+def labelled(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    rows = []
+    for number in range(120):
+        row = {attribute.key: float(rng.choice([0, 0, 0.5, 1])) for attribute in TAXONOMY.attributes}
+        (level, score) = (part[0] for part in severities([list(row.values())]))
+        rows.append(Label(f"p{number}", f"images/val2017/p{number}.jpg", row, int(level), float(score), "hand"))
+    write_jsonl(tmp_path / "labels.jsonl", rows)
+    return tmp_path
+
+
+def test_loads_are_even_and_nobody_gets_a_photo_twice():
+    groups = assign(65, 17, 3, seed=1)
+    assert all(len(set(group)) == 3 for group in groups)
+    load = Counter(person for group in groups for person in group)
+    assert set(load) == set(range(17)) and set(load.values()) == {11, 12}  # 65 * 3 / 17 = 11.5
+    assert len({tuple(group) for group in groups}) > 50  # many different threesomes
+    assert groups == assign(65, 17, 3, seed=1) != assign(65, 17, 3, seed=2)
+
+
+def test_sheets_are_read_back_as_answers(labelled: Path, capsys):
+    from eval.agreement.run import main as agreement
+
+    out = labelled / "survey"
+    options = ["--labels", str(labelled / "labels.jsonl"), "--out", str(out), "--photos", "20", "--people", "5"]
+    survey.main([*options, "--raters", "2"])
+    assert "5 sheets of 8 to 8 photos and 22 questions" in capsys.readouterr().out
+    sheets = sorted((out / "sheets").glob("*.csv"))
+    truth = {label.image: label for label in read_labels(labelled / "labels.jsonl")}
+    for sheet in sheets:
+        rows = [row for _, row in read_csv(sheet).rows]
+        assert len(rows) == 8 and all(row[key] == "" for row in rows for key in TAXONOMY.keys)
+        filled = [
+            (
+                row["annotator"],
+                "human",
+                row["image"],
+                *(int(truth[row["image"]].labels[key] == 1) for key in TAXONOMY.keys),
+            )
+            for row in rows
+        ]
+        write_csv(sheet, ("annotator", "kind", "image", *TAXONOMY.keys), filled)
+    agreement(["--answers", *map(str, sheets), "--out", str(labelled / "a.json"), "--resamples", "0"])
+    found = json.loads((labelled / "a.json").read_text())
+    assert found["human_human"]["overall"]["agreement"] == 1 and found["human_human"]["overall"]["n"] == 20 * 22
+    with pytest.raises(InputError, match="person01.csv: has answers in it"):
+        survey.main(options)
+
+
+def test_an_export_is_read_as_cprt_bench_and_gives_the_same_labels(labelled: Path, capsys):
+    out = labelled / "export"
+    export.main(["--labels", str(labelled / "labels.jsonl"), "--out", str(out), "--name", "mine"])
+    for number in range(120):
+        (labelled / "images" / "val2017").mkdir(parents=True, exist_ok=True)
+        (labelled / "images" / "val2017" / f"p{number}.jpg").write_bytes(b"")
+    again = labelled / "again.jsonl"
+    labels.main(
+        ["--source", "bench", "--input", str(out / "mine.json"), "--images", str(labelled), "--out", str(again)]
+    )
+    before = {label.id: label for label in read_labels(labelled / "labels.jsonl")}
+    after = read_labels(again)
+    assert len(after) == 120
+    for label in after:
+        original = before[label.id.removesuffix(".jpg")]
+        assert (label.level, label.score, label.image) == (original.level, original.score, original.image)
+        assert label.present(TAXONOMY) == original.present(TAXONOMY)
+    front, _, body = (out / "README.md").read_text().removeprefix("---\n").partition("\n---\n")
+    assert yaml.safe_load(front)["license"] == "mit"
+    ages = sum("age" in label.present(TAXONOMY) for label in before.values())
+    assert f"| age | {ages} |" in body and "120 photos" in body
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "complaint"),
+    [
+        (survey.main, ["--photos", "121"], "has 120 photos, fewer than the 121 to draw"),
+        (survey.main, ["--people", "2", "--raters", "3"], "3 of 2 people cannot label a photo"),
+        (survey.main, ["--people", "0"], "people must be at least 1"),
+        (export.main, ["--name", "../x"], "other characters than letters"),
+        (export.main, ["--source", "a\nb"], "source must be one line"),
+    ],
+)
+def test_bad_options_get_one_line(labelled: Path, command, options, complaint):
+    with pytest.raises(InputError, match=complaint):
+        command(["--labels", str(labelled / "labels.jsonl"), "--out", str(labelled / "x"), *options])
+    assert not (labelled / "x").exists()
