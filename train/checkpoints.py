@@ -19,7 +19,7 @@ from cprt.provenance import file_digest
 from cprt.records import read_json, write_json
 
 UNFINISHED = ".unfinished"  # folder in output_dir where a checkpoint is written
-_PICKLE = "training_args.bin"  # can hold a token, and resuming ignores it
+PICKLE = "training_args.bin"  # can hold a token, and resuming ignores it
 
 
 def claim(output: Path) -> int:
@@ -42,7 +42,7 @@ def seal(written: Path, record: Mapping[str, Any]) -> None:
 
     Raises OSError when the disk is full; the checkpoints that are there stay as they are.
     """
-    (written / _PICKLE).unlink(missing_ok=True)
+    (written / PICKLE).unlink(missing_ok=True)
     files = sorted(path for path in written.rglob("*") if path.is_file() and path.name != "run.json")
     digests = {path.relative_to(written).as_posix(): file_digest(path) for path in files}
     write_json(written / "run.json", {**record, "files": digests})

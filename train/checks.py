@@ -23,7 +23,8 @@ _LOGITS = 16  # positions at the end of a row whose logits are compared
 def preview_labels(trainer: Any, rows: int = 2) -> list[str]:
     """The labelled text of the first rows of a real batch: what the loss is taken on. One string a row.
 
-    Raises InputError when it is not the row's answer: then a template or a collator lost or added something.
+    Raises InputError when it is not the row's answer and the end token: then a template or a collator lost or added
+    something.
     """
     chosen = [trainer.train_dataset[index] for index in range(min(rows, len(trainer.train_dataset)))]
     answers = [row["completion"][-1]["content"][0]["text"] for row in chosen]
@@ -31,8 +32,8 @@ def preview_labels(trainer: Any, rows: int = 2) -> list[str]:
     tokenizer = trainer.processing_class.tokenizer
     texts = [tokenizer.decode(row[row != IGNORED], skip_special_tokens=False) for row in labels]
     for text, answer in zip(texts, answers, strict=True):
-        if not text.startswith(answer):
-            raise InputError(f"the loss would be taken on {text!r}, not on the answer {answer!r}")
+        if text != answer + tokenizer.eos_token:
+            raise InputError(f"the loss would be taken on {text!r}, not on the answer {answer!r} and its end")
     return texts
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from accelerate.utils import DistributedType
 
 from cprt.config import option
 from cprt.errors import InputError
@@ -53,6 +52,7 @@ def settle(data: DataArguments, model: Any, args: Any) -> None:
         model: TRL's ModelConfig.
         args: TRL's SFTConfig; its accumulation steps, column and loss settings are set here.
     """
+    _check_ranges(data, model, args)
     if not model.model_name_or_path:
         raise InputError("model_name_or_path is missing: the checkpoint to tune")
     if not model.use_peft or model.lora_r < 1:
@@ -71,29 +71,9 @@ def settle(data: DataArguments, model: Any, args: Any) -> None:
         )
     if args.push_to_hub:
         raise InputError("push_to_hub would upload training_args.bin, a pickle that can hold a token; it must be false")
-    if args.max_steps != -1 and args.max_steps < 1:  # -1, the default, stands for epochs
-        raise InputError(f"max_steps must be at least 1, not {args.max_steps}")
-    for name in ("save_steps", "eval_steps", "learning_rate"):
-        if (value := getattr(args, name)) is not None and value <= 0:
-            raise InputError(f"{name} must be more than 0, not {value}")
-    if model.lora_alpha <= 0:
-        raise InputError(f"lora_alpha must be more than 0, not {model.lora_alpha}: the adapter would do nothing")
-    if args.per_device_train_batch_size < 1:
-        raise InputError(f"per_device_train_batch_size must be at least 1, not {args.per_device_train_batch_size}")
-    world = int(os.environ.get("WORLD_SIZE", "1"))
-    per_pass = args.per_device_train_batch_size * world
-    if data.global_batch_size % per_pass:
-        raise InputError(
-            f"global_batch_size {data.global_batch_size} is not a multiple of per_device_train_batch_size "
-            f"{args.per_device_train_batch_size} x {world} processes"
-        )
-    accumulation = data.global_batch_size // per_pass
-    if args.gradient_accumulation_steps not in (1, accumulation):  # 1 is the default
-        raise InputError(
-            f"gradient_accumulation_steps {args.gradient_accumulation_steps} contradicts global_batch_size "
-            f"{data.global_batch_size}, from which {accumulation} follow; leave it out"
-        )
-    args.gradient_accumulation_steps = accumulation
+    if args.train_sampling_strategy != "random":
+        raise InputError("train_sampling_strategy must be random: every epoch draws its pairs anew")
+    _settle_batch(data, args)
     if "wandb" in args.report_to:  # by our own callback
         args.report_to = [name for name in args.report_to if name != "wandb"]
         data.wandb = True
@@ -113,32 +93,63 @@ def settle(data: DataArguments, model: Any, args: Any) -> None:
     _check_output(Path(args.output_dir), args.resume_from_checkpoint, data.overwrite)
 
 
-def check_launch(accelerator: Any, args: Any) -> None:
-    """Refuse a run that is sharded otherwise than its Accelerate configuration says, or whose adapter would be lost.
-
-    Without a GPU Accelerate turns an FSDP configuration into plain data parallelism, and with sharded state dicts
-    transformers saves no adapter at all, both without a word. Raises InputError.
-    """
-    for variable, kind in (
-        ("ACCELERATE_USE_FSDP", DistributedType.FSDP),
-        ("ACCELERATE_USE_DEEPSPEED", DistributedType.DEEPSPEED),
-    ):
-        if os.environ.get(variable) == "true" and accelerator.distributed_type != kind:
-            raise InputError(
-                f"the Accelerate configuration asks for {kind.value}, but this run is "
-                f"{accelerator.distributed_type.value}: it needs GPUs, and one process for each"
-            )
-    if args.eval_strategy != "no" and accelerator.distributed_type in (DistributedType.FSDP, DistributedType.DEEPSPEED):
+def _settle_batch(data: DataArguments, args: Any) -> None:
+    """The accumulation steps that make ``global_batch_size`` of all processes. Raises InputError."""
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    per_pass = args.per_device_train_batch_size * world
+    if data.global_batch_size % per_pass:
         raise InputError(
-            "eval_strategy must be no where weights are sharded: generating would take a gather a token; "
-            "ask the checkpoints with cprt eval instead"
+            f"global_batch_size {data.global_batch_size} is not a multiple of per_device_train_batch_size "
+            f"{args.per_device_train_batch_size} x {world} processes"
         )
-    if accelerator.distributed_type == DistributedType.FSDP:
-        state_dict = str(accelerator.state.fsdp_plugin.state_dict_type)
-        if "FULL_STATE_DICT" not in state_dict:
-            raise InputError(
-                f"fsdp_state_dict_type is {state_dict}, with which no adapter is saved; it must be FULL_STATE_DICT"
-            )
+    accumulation = data.global_batch_size // per_pass
+    if args.gradient_accumulation_steps not in (1, accumulation):  # 1 is the default
+        raise InputError(
+            f"gradient_accumulation_steps {args.gradient_accumulation_steps} contradicts global_batch_size "
+            f"{data.global_batch_size}, from which {accumulation} follow; leave it out"
+        )
+    args.gradient_accumulation_steps = accumulation
+
+
+# Option -> (least, may it be the least, what it has to stay below); null is left to the library.
+_RANGES: dict[str, tuple[float, bool, float]] = {
+    "learning_rate": (0, False, math.inf),
+    "num_train_epochs": (0, False, math.inf),
+    "weight_decay": (0, True, math.inf),
+    "adam_beta1": (0, True, 1),
+    "adam_beta2": (0, True, 1),
+    "adam_epsilon": (0, False, math.inf),
+    "max_grad_norm": (0, True, math.inf),
+    "label_smoothing_factor": (0, True, 1),
+    "warmup_steps": (0, True, math.inf),
+    "lora_dropout": (0, True, 1),
+    "lora_alpha": (0, False, math.inf),
+    "save_steps": (0, False, math.inf),
+    "eval_steps": (0, False, math.inf),
+    "logging_steps": (0, False, math.inf),
+    "per_device_train_batch_size": (1, True, math.inf),
+    "per_device_eval_batch_size": (1, True, math.inf),
+    "dataloader_num_workers": (0, True, math.inf),
+    "seed": (0, True, 2**32),
+}
+
+
+def _check_ranges(data: DataArguments, model: Any, args: Any) -> None:
+    """Every number is one, and lies where training means something by it. Raises InputError."""
+    options = {**vars(data), **vars(model), **vars(args)}
+    for name, value in options.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InputError(f"{name} must be a finite number, not {value}")
+    for name, (least, may_be_least, below) in _RANGES.items():
+        value = options[name]
+        if value is None or isinstance(value, str):
+            continue
+        if value < least or (value == least and not may_be_least):
+            raise InputError(f"{name} must be {'at least' if may_be_least else 'more than'} {least}, not {value}")
+        if value >= below:
+            raise InputError(f"{name} must be less than {below}, not {value}")
+    if args.max_steps != -1 and args.max_steps < 1:  # -1, the default, stands for epochs
+        raise InputError(f"max_steps must be at least 1, not {args.max_steps}")
 
 
 def _check_output(output: Path, resume: str | None, overwrite: bool) -> None:

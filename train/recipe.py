@@ -43,8 +43,7 @@ _TRAINER = (
     "max_grad_norm",
     "label_smoothing_factor",
     "neftune_noise_alpha",
-    "bf16",
-    "fp16",
+    "tf32",
     "loss_type",
     "ignore_data_skip",
 )
@@ -72,6 +71,7 @@ def recipe(
         "prompt": digest(pairs[0].prompt),
         "max_pixels": data.max_pixels,
         "global_batch_size": data.global_batch_size,
+        "mixed_precision": args.mixed_precision,
         **{name: getattr(model, name) for name in _MODEL},
         **{name: trainer[name] for name in _TRAINER},
     }

@@ -150,7 +150,7 @@ def plain_reason(trainer: Any) -> str | None:
         return "NEFTune's noise would differ from row to row"
     if not trainer.model_accepts_loss_kwargs:
         return "the loss is divided by the accumulation steps, the carried gradient with it (accepts_loss_kwargs)"
-    if args.fp16:
+    if args.fp16 or trainer.accelerator.mixed_precision == "fp16":
         return "fp16 loss scaling would scale the carried gradient twice"
     if args.gradient_checkpointing and (args.gradient_checkpointing_kwargs or {}).get("use_reentrant"):
         return "reentrant checkpointing loses the prefix's gradient"

@@ -27,3 +27,8 @@ class WandbRun(TrainerCallback):
                 if isinstance(value, (int, float))
             }
             self.run.log({**series, "step": state.global_step})
+
+    def finish(self, step: int) -> None:
+        """Ends the run; its summary says of which step the adapter is."""
+        self.run.summary["adapter_step"] = step
+        self.run.finish()

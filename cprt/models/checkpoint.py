@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,19 @@ _JSON = (
     "config generation_config processor_config preprocessor_config video_preprocessor_config tokenizer_config "
     "tokenizer special_tokens_map added_tokens chat_template model.safetensors.index"
 ).split()
-PROBE = [  # a question with a photo, to see whether one comes through
+_PROBE = [  # a question with a photo, to see whether one comes through
     {"role": "user", "content": [{"type": "text", "text": "Look."}, {"type": "image"}, {"type": "text", "text": "So?"}]}
 ]
+
+# Setting of the image processor -> of the vision encoder, which must be equal.
+_PIECES = {
+    "qwen3_vl": {
+        "patch_size": "patch_size",
+        "merge_size": "spatial_merge_size",
+        "temporal_patch_size": "temporal_patch_size",
+    },
+    "mllama": {"max_image_tiles": "max_num_tiles"},
+}
 
 
 def load_processor(model: str, revision: str | None = None, max_pixels: int | None = None) -> Any:
@@ -33,12 +43,12 @@ def load_processor(model: str, revision: str | None = None, max_pixels: int | No
     """
     from transformers import AutoProcessor
 
-    with reading(model):
+    with _reading(model):
         processor = AutoProcessor.from_pretrained(model, revision=revision, trust_remote_code=False)
     if not hasattr(processor, "image_processor"):
         raise InputError(f"{model}: is not a vision-language model (its processor takes no images)")
     processor.tokenizer.padding_side = "left"  # right padding changes what a decoder generates
-    with reading(model):
+    with _reading(model):
         size = processor.image_processor.size
         if max_pixels is not None and "longest_edge" in size and "shortest_edge" in size:
             # In this family's processors the two "edges" are numbers of pixels.
@@ -62,7 +72,7 @@ def load_model(model: str, revision: str | None = None, **kwargs: Any) -> Any:
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()  # in place of its table of faults: the one line below
     try:
-        with reading(model):
+        with _reading(model):
             loaded, found = AutoModelForImageTextToText.from_pretrained(
                 model,
                 revision=revision,
@@ -85,6 +95,18 @@ def load_model(model: str, revision: str | None = None, **kwargs: Any) -> Any:
     return loaded
 
 
+def check_fit(name: str, model: Any, processor: Any) -> None:
+    """Raises InputError when a processor cuts photos into other pieces than the model takes.
+
+    Each may be whole for itself; the first photo would then end the run.
+    """
+    vision = model.config.vision_config
+    for ours, models in _PIECES.get(model.config.model_type, {}).items():
+        cut, taken = getattr(processor.image_processor, ours), getattr(vision, models)
+        if cut != taken:
+            raise InputError(f"{name}: its processor has {ours} {cut}, its config.json {models} {taken}")
+
+
 def check_finite(name: str, weights: dict[str, Any]) -> None:
     """Raises InputError when a floating-point tensor among name -> tensor holds NaN or infinity."""
     import torch
@@ -93,6 +115,15 @@ def check_finite(name: str, weights: dict[str, Any]) -> None:
         # The extremes carry NaN along, and take no second tensor as isfinite does.
         if tensor.is_floating_point() and tensor.numel() and not torch.isfinite(torch.stack(tensor.aminmax())).all():
             raise InputError(f"{name}: {weight} holds NaN or infinity")
+
+
+def special_token(processor: Any, texts: Iterable[str]) -> str | None:
+    """A special token of the tokenizer that stands in a text, such as ``<|image_pad|>`` or ``<|im_end|>``.
+
+    A model takes it for an image, or for the end of what is said, and not for text.
+    """
+    tokens = [token.content for token in processor.tokenizer.added_tokens_decoder.values() if token.special]
+    return next((token for text in texts for token in tokens if token in text), None)
 
 
 def identity(model: str, revision: str | None = None) -> str:
@@ -106,7 +137,7 @@ def revision_of(model: str, revision: str | None = None) -> str | None:
 
     if os.path.isdir(model):
         return None
-    with reading(model):
+    with _reading(model):
         config = AutoConfig.from_pretrained(model, revision=revision, trust_remote_code=False)
         return getattr(config, "_commit_hash", None)
 
@@ -116,8 +147,8 @@ def _check_processor(model: str, processor: Any) -> None:
     import torch
     from PIL import Image
 
-    with reading(model):
-        text = processor.apply_chat_template(PROBE, add_generation_prompt=True)
+    with _reading(model):
+        text = processor.apply_chat_template(_PROBE, add_generation_prompt=True)
         if text.count("Look.") != 1 or text.count("So?") != 1:
             raise InputError(f"{model}: its chat template does not render a question once")
         inputs = processor(
@@ -132,7 +163,7 @@ def _check_processor(model: str, processor: Any) -> None:
 
 
 @contextmanager
-def reading(model: str) -> Iterator[None]:
+def _reading(model: str) -> Iterator[None]:
     """One line for whatever the files of a broken or hostile checkpoint provoke in the libraries that read them."""
     try:
         _check_json(Path(model))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cprt.errors import InputError
 from cprt.models.adapter import add_adapter, check_adapter
-from cprt.models.checkpoint import PROBE, load_model, load_processor, reading
+from cprt.models.checkpoint import check_fit, load_model, load_processor, special_token
 from cprt.models.decoding import SCORE_LEAD_IN, ScoreTree, stated_lead_in
 from cprt.prompts import Messages, arrange
 
@@ -52,7 +52,6 @@ class LocalModel:
         share_prefix: bool = True,
     ):
         import torch
-        from PIL import Image
 
         if adapter is not None:
             check_adapter(adapter)
@@ -62,15 +61,13 @@ class LocalModel:
             adapter if has_processor and adapter else model, None if has_processor else revision, max_pixels
         )
         loaded = load_model(model, revision, dtype=dtype)
+        check_fit(model, loaded, processor)
         if adapter is not None:
             loaded = add_adapter(loaded, adapter)
         device = "cpu"
         if torch.cuda.is_available():  # each process of `accelerate launch` takes a card of its own
             device = f"cuda:{int(os.environ.get('LOCAL_RANK', '0')) % torch.cuda.device_count()}"
         self._use(loaded.to(device).eval(), processor, share_prefix)
-        with reading(model):  # a processor and a model that each are whole may still not fit
-            self.generate([(PROBE, [Image.new("RGB", (64, 64))])], max_new_tokens=1)
-        self.forget()
 
     @classmethod
     def around(cls, model: Any, processor: Any) -> LocalModel:
@@ -90,6 +87,7 @@ class LocalModel:
         self.share_prefix = share_prefix and self.model_type == "qwen3_vl"
         self._prefixes: dict[tuple[int, ...], Any] = {}  # token ids of a shared text -> its cache
         self._encoded: tuple[Any, Any] | None = None  # the pixels encoded last, and what came of them
+        self._harmless: set[str] = set()  # texts without a special token
         self._score_trees: dict[str, ScoreTree] = {}
 
     def forget(self) -> None:
@@ -176,6 +174,16 @@ class LocalModel:
         import torch
 
         processor = self.processor
+        said = {
+            part["text"]
+            for messages, _ in rows
+            for message in messages
+            for part in message["content"]
+            if part["type"] == "text"
+        }
+        if (token := special_token(processor, said - self._harmless)) is not None:
+            raise InputError(f"what is asked holds {token!r}, which the model takes for something else than text")
+        self._harmless |= said
         texts = [
             processor.apply_chat_template(arrange(messages, self.model_type), add_generation_prompt=True)
             for messages, _ in rows
