@@ -7,6 +7,7 @@ line and field, and checks the types of YAML values, which TrlParser takes over 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import difflib
 import enum
@@ -24,12 +25,16 @@ from tqdm import tqdm
 from cprt.errors import InputError, one_line
 from cprt.files import read_yaml_lines, without_halves
 from cprt.numbers import is_number, number, whole
+from cprt.provenance import check_output
 
 
 def option(
     help: str, default: Any = dataclasses.MISSING, *, factory: Any = dataclasses.MISSING, **metadata: Any
 ) -> Any:
-    """A field of an options dataclass: its line in ``--help``, its default (none: required), ``choices``."""
+    """A field of an options dataclass: its line in ``--help``, its default (none: required), ``choices``.
+
+    An option ``out`` that names a folder says by ``writes`` what the command leaves there (``check_output``).
+    """
     about = {"help": help, **metadata}
     if factory is not dataclasses.MISSING:
         return dataclasses.field(default_factory=factory, metadata=about)
@@ -54,11 +59,14 @@ def parse(
         def error(self, message: str) -> NoReturn:  # argparse would print the whole usage first
             raise InputError(f"{message} (see --help)")
 
-        def add_argument(self, *names: str, positional: bool = False, **options: Any) -> argparse.Action:
+        def add_argument(
+            self, *names: str, positional: bool = False, writes: Any = None, **options: Any
+        ) -> argparse.Action:
             if positional:
                 names, options = (names[0].removeprefix("--"),), {**options, "nargs": "*"}
-            if options.get("type") in _STRICT:
-                options["type"] = _STRICT[options["type"]]
+            kind = getattr(options.get("type"), "__name__", None)  # where null is allowed, TRL wraps int and float
+            if kind in _STRICT:
+                options["type"] = _strict(options["type"], _STRICT[kind])
             return super().add_argument(*names, **options)
 
     kinds: list[Any] = [dataclass_types] if isinstance(dataclass_types, type) else list(dataclass_types)
@@ -89,27 +97,36 @@ def parse(
         where = f"{config}: " if config else ""
         raise InputError(where + " ".join(str(error).split())) from error
     for row in parsed:
-        for name, value in vars(row).items():
-            if not _is_text(value):
-                raise InputError(f"{name}: {value!r} is not text in UTF-8 without NUL")
-        _check_output(row)
+        for field in dataclasses.fields(row):  # names of photos may be any bytes
+            if not field.metadata.get("positional") and not _is_text(value := getattr(row, field.name)):
+                raise InputError(f"{field.name}: {value!r} is not text in UTF-8 without NUL")
     if unknown:
         near = difflib.get_close_matches(unknown[0].lstrip("-"), _options(kinds), n=1)
         raise InputError(f"unknown argument {unknown[0]}" + (f" (did you mean --{near[0]}?)" if near else ""))
+    for row in parsed:
+        for field in dataclasses.fields(row):
+            if field.name == "out" and row.out is not None:
+                read = {name: value for name, value in vars(row).items() if name != "out"}
+                check_output(prog or "", row.out, field.metadata.get("writes"), {**read, "config": config})
     return tuple(parsed)
 
 
-def _strict(read: Callable[[str], Any]) -> Callable[[str], Any]:
-    def typed(text: str) -> Any:
+_STRICT: dict[str, Callable[[str], Any]] = {"int": whole, "float": number}
+
+
+def _strict(loose: Callable[[str], Any], strict: Callable[[str], Any]) -> Callable[[str], Any]:
+    """A type for argparse: what ``strict`` takes, and null where ``loose`` takes it."""
+
+    def read(text: str) -> Any:
         try:
-            return read(text)
+            return strict(text)
         except ValueError as error:
+            if text.lower() in ("none", "null"):
+                with contextlib.suppress(ValueError):
+                    return loose(text)
             raise argparse.ArgumentTypeError(str(error)) from error
 
-    return typed
-
-
-_STRICT = {int: _strict(whole), float: _strict(number)}
+    return read
 
 
 def _is_text(value: Any) -> bool:
@@ -166,17 +183,6 @@ def _exit(line: str, status: int) -> NoReturn:
 def _silence(stream: TextIO) -> None:
     """Let what is still to be written to a stream that takes nothing any more go nowhere."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-def _check_output(options: Any) -> None:
-    """Raises InputError where the file ``out`` is one of the files that other options name: it would be lost."""
-    out = getattr(options, "out", None)
-    if not isinstance(out, str) or not os.path.isfile(out):
-        return
-    for name, value in vars(options).items():
-        for path in value if isinstance(value, list) else [value]:
-            if name != "out" and isinstance(path, str) and os.path.isfile(path) and os.path.samefile(path, out):
-                raise InputError(f"out: {out} is what {name} is read from; choose another file")
 
 
 def _take_config(argv: list[str]) -> tuple[str | None, list[str]]:

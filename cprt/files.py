@@ -7,10 +7,13 @@ inside an emoji, ``"\\ud83d"`` in a JSON file) becomes its escape, six plain cha
 
 from __future__ import annotations
 
+import fcntl
 import glob
 import hashlib
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
@@ -28,17 +31,25 @@ _KINDS = {
 }
 
 
-def open_file(path: str | Path) -> BinaryIO:
-    """A file opened for reading bytes. Raises InputError for whatever else it is: a pipe or device could hang."""
+def kind_of(path: str | Path) -> str:
+    """What a path is: a file, a folder, a pipe, a socket or a device. Raises InputError where there is nothing."""
     try:
-        kind = _KINDS.get(stat.S_IFMT(os.stat(path).st_mode))
-        if kind is None:
-            return open(path, "rb")
+        return _KINDS.get(stat.S_IFMT(os.stat(path).st_mode), "a file")
     except OSError as error:
         raise InputError.at(path, error.strerror or "cannot be read") from error
     except ValueError as error:  # a NUL in its name, or half a surrogate pair
         raise InputError.at(path, "is no file name") from error
-    raise InputError.at(path, f"is {kind}, not a file")
+
+
+def open_file(path: str | Path) -> BinaryIO:
+    """A file opened for reading bytes. Raises InputError for whatever else it is: a pipe or device could hang."""
+    kind = kind_of(path)
+    if kind != "a file":
+        raise InputError.at(path, f"is {kind}, not a file")
+    try:
+        return open(path, "rb")
+    except OSError as error:
+        raise InputError.at(path, error.strerror or "cannot be read") from error
 
 
 def read_text(path: str | Path) -> str:
@@ -198,6 +209,18 @@ def write_bytes(path: str | Path, content: bytes) -> None:
         process = left.name.removesuffix(".partial").rpartition(".")[2]
         if process.isdecimal() and not _runs(int(process)):
             left.unlink(missing_ok=True)
+
+
+@contextmanager
+def claim(lock: Path, refusal: str) -> Iterator[None]:
+    """Keeps a second run out of the folder of ``lock``, a file made for that. Raises InputError in that run."""
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with open(lock, "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise InputError.at(lock.parent, refusal) from error
+        yield
 
 
 def _runs(process: int) -> bool:

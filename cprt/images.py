@@ -1,23 +1,31 @@
-"""Photos on disk: where they are, and how they are opened. They never leave the machine from here."""
+"""Photos on disk: which files they are, where they are, how they are opened. They never leave the machine from here."""
 
 from __future__ import annotations
 
 import math
 import os
 import re
+import stat
 import struct
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import TypeVar
 
 import numpy as np
 from PIL import ExifTags, Image, UnidentifiedImageError
+from PIL.JpegImagePlugin import JpegImageFile
+from PIL.TiffImagePlugin import BITSPERSAMPLE, PHOTOMETRIC_INTERPRETATION, SAMPLEFORMAT, TiffImageFile
 from tqdm import tqdm
 
 from cprt.errors import InputError
 from cprt.files import is_safe_path
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 # Pillow only warns between one and two times its limit. Set once for the process: threads share the filters.
 warnings.simplefilter("error", Image.DecompressionBombWarning)
@@ -42,7 +50,62 @@ _FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "BMP", "DIB", "GIF", "TIFF", "JPEG2000
 # The start of a JPEG without a thumbnail, without a density, and any marker in a scan but stuffing and restarts.
 _PLAIN_JFIF = b"\xff\xd8\xff\xe0\x00\x10JFIF\x00\x01\x01\x00\x00\x01\x00\x01\x00\x00"
 _MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7]")
-SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+_HEIF_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
+# What a photo may unpack to (as Pillow has it), after a JPEG's draft. Phones write JPEGs of 200 megapixels.
+_MOST_PIXELS = 2**30 // 4 // 3
+_MOST_IN_A_JPEG = 500_000_000
+_TOO_MANY = "has too many pixels to be unpacked safely"
+MAX_RATIO = 200  # of the longer side to the shorter one: Qwen's processors refuse more
+# A file with another suffix is no photo; one without any is looked at.
+SUFFIXES = tuple(".jpg .jpeg .jpe .jfif .mpo .png .webp .bmp .gif .tif .tiff .avif .heic .heif .hif".split())
+
+
+# --- Which files are photos --------------------------------------------------------------------------------------
+
+
+def is_photo(path: str | Path) -> bool:
+    """Whether a file counts as a photo: by its suffix, and by its content where it has none."""
+    suffix = Path(path).suffix.lower()
+    if suffix:
+        return suffix in SUFFIXES
+    try:
+        with _open(path):
+            return True
+    except InputError:
+        return False
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What lies in a folder, to any depth and in the order of the names; all paths are relative to it.
+
+    Hidden files and folders are left out. ``links`` are links to folders, which may lead out of the folder or round in
+    circles and are not followed; ``unlisted`` says why a folder could not be searched.
+    """
+
+    photos: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+    links: list[str] = field(default_factory=list)
+    unlisted: dict[str, str] = field(default_factory=dict)
+
+
+def list_photos(folder: str | Path) -> Listing:
+    """Search a folder for photos."""
+    found = Listing()
+
+    def unlisted(error: OSError) -> None:
+        found.unlisted[os.path.relpath(error.filename, folder)] = f"cannot be listed ({error.strerror})"
+
+    for directory, folders, files in os.walk(folder, onerror=unlisted):
+        below = os.path.relpath(directory, folder)
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in [name for name in folders if os.path.islink(os.path.join(directory, name))]:
+            folders.remove(name)
+            found.links.append(os.path.normpath(os.path.join(below, name)))
+        for name in sorted(name for name in files if not name.startswith(".")):
+            kind = found.photos if is_photo(os.path.join(directory, name)) else found.others
+            kind.append(os.path.normpath(os.path.join(below, name)))
+    return found
 
 
 def image_root(folder: str | Path) -> Path:
@@ -61,47 +124,56 @@ def image_root(folder: str | Path) -> Path:
 class ImageIndex:
     """Finds images by the ids that label files use: a file name, with or without extension and folder.
 
+    Raises InputError for a folder that cannot be searched, unless ``unlisted`` may be: its photos would be missing
+    without a word.
+
     Attributes:
         root: what all paths are relative to.
         start: the folder that was searched, ``root`` or ``root/images``.
         paths: every image, hidden files and folders left out.
-        others: every other file, told by its suffix.
+        others: every other file, and links to folders, which are not followed.
+        unlisted: folders that cannot be searched, with the reason.
     """
 
-    def __init__(self, folder: str | Path):
+    def __init__(self, folder: str | Path, unlisted: bool = False):
         self.root = image_root(folder)
         self.start = self.root / "images" if (self.root / "images").is_dir() else self.root
-        self.paths: list[str] = []
-        self.others: list[str] = []
+        found = list_photos(self.start)
+        below = "images/" if self.start != self.root else ""
+        self.paths = [below + path for path in found.photos]
+        self.others = [below + path for path in [*found.others, *found.links]]
+        self.unlisted = {below + path: reason for path, reason in found.unlisted.items()}
+        if self.unlisted and not unlisted:
+            path, reason = next(iter(self.unlisted.items()))
+            raise InputError.at(self.root / path, reason)
         self._by_stem: dict[str, list[str]] = {}
-        for directory, folders, files in os.walk(self.start):
-            folders[:] = sorted(name for name in folders if not name.startswith("."))
-            for file in sorted(name for name in files if not name.startswith(".")):
-                path = (Path(directory) / file).relative_to(self.root).as_posix()
-                if file.lower().endswith(SUFFIXES):
-                    self.paths.append(path)
-                    self._by_stem.setdefault(Path(file).stem, []).append(path)
-                else:
-                    self.others.append(path)
+        for path in self.paths:
+            self._by_stem.setdefault(PurePosixPath(path).stem, []).append(path)
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def find(self, id: str) -> str | None:
-        """Path relative to the root, or None when there is no such image.
+        """Path relative to the root, or None when there is no such image. Folders in the id must be the photo's.
 
         Raises ValueError for an id that could point outside the folder or that fits several images.
         """
         if not is_safe_path(id):
             raise ValueError(f"{id!r} is not a file name inside the image folder")
-        wanted = id[: -len(Path(id).suffix)] if id.lower().endswith(SUFFIXES) else id
-        found = self._by_stem.get(Path(wanted).name, [])
-        if len(found) > 1:  # the folder in the id decides
-            exact = [path for path in found if f"/{path}".removesuffix(Path(path).suffix).endswith(f"/{wanted}")]
-            if len(exact) != 1:
-                raise ValueError(f"{id!r} fits several images: {', '.join(found[:3])}")
-            found = exact
+        wanted = PurePosixPath(id)
+        if wanted.suffix.lower() in SUFFIXES:
+            wanted = wanted.with_suffix("")
+        found = self._by_stem.get(wanted.name, [])
+        if len(wanted.parts) > 1:
+            whole = self.root.absolute().as_posix()
+            ends = f"/{wanted}"
+            found = [path for path in found if str(PurePosixPath(whole, path).with_suffix("")).endswith(ends)]
+        if len(found) > 1:
+            raise ValueError(f"{id!r} fits several images: {', '.join(found[:3])}")
         return found[0] if found else None
+
+
+# --- How they are opened -----------------------------------------------------------------------------------------
 
 
 def load_image(path: str | Path, max_pixels: int | None = None) -> Image.Image:
@@ -112,17 +184,30 @@ def load_image(path: str | Path, max_pixels: int | None = None) -> Image.Image:
             the wanted size at once, in a half to a quarter of the time. All of its data is still read, and the result
             differs from a decode in full size by less than 1.5 of 255 levels on average.
 
-    Raises InputError for whatever is no image, is cut off, or would unpack to more than Pillow's bomb limit.
+    A JPEG that would unpack to more than Pillow's bomb limit (89 megapixels) is decoded at the largest of a half, a
+    quarter and an eighth of its size that does not. Raises InputError for whatever is no image, is cut off, or is
+    larger.
     """
     with _open(path) as image:
-        if max_pixels is not None:
-            size = fit(image.size, max_pixels)
-            width, height = (math.ceil(_DRAFT_MARGIN * side) for side in size)
-            draft = image.draft(None, (width, height))
-            # A draft's last column and row may lie half beyond the photo's edge: the box is the photo.
-            box = None if draft is None else draft[1]
-            return _upright(image, _to_rgb(image).resize(size, Image.Resampling.LANCZOS, box=box))
-        return _upright(image, _to_rgb(image))
+        size = image.size if max_pixels is None else fit(image.size, max_pixels)
+        least = next(scale for scale in (1, 2, 4, 8) if math.prod(image.size) <= _MOST_PIXELS * scale**2)
+        if size == image.size and least == 1:
+            return _upright(image, _to_rgb(image))
+        width, height = (
+            max(1, min(math.ceil(_DRAFT_MARGIN * wanted), whole // least))
+            for wanted, whole in zip(size, image.size, strict=True)
+        )
+        draft = image.draft(None, (width, height))
+        size = min(size, image.size)
+        # A draft's last column and row may lie half beyond the photo's edge: the box is the photo.
+        box = None if draft is None else draft[1]
+        return _upright(image, _to_rgb(image).resize(size, Image.Resampling.LANCZOS, box=box))
+
+
+def image_size(path: str | Path) -> tuple[int, int]:
+    """Width and height as stored, from the header alone. Raises InputError."""
+    with _open(path) as image:
+        return image.size
 
 
 def read_bare_jpeg(path: str | Path, max_pixels: int | None = None) -> bytes | None:
@@ -131,6 +216,8 @@ def read_bare_jpeg(path: str | Path, max_pixels: int | None = None) -> bytes | N
     Baseline, with the plainest JFIF header as Pillow writes it: no EXIF data, thumbnail, comment or profile, nothing
     between its scan's data or after its end. Such a file may go as it is where another would be encoded anew.
     """
+    if not os.path.isfile(path):
+        return None
     try:
         content = Path(path).read_bytes()
     except OSError:
@@ -147,64 +234,94 @@ def read_bare_jpeg(path: str | Path, max_pixels: int | None = None) -> bytes | N
         if marker == 0xDA:
             end = _MARKER.search(content, place)
             whole = end is not None and end[0] == b"\xff\xd9" and end.end() == len(content)
-            fits = size is not None and size <= (max_pixels or min(size, Image.MAX_IMAGE_PIXELS or size))
+            fits = size is not None and size <= (max_pixels or min(size, _MOST_PIXELS))
             return content if whole and fits and size else None
     return None
 
 
 def fit(size: tuple[int, int], max_pixels: int) -> tuple[int, int]:
-    """Width and height reduced to at most ``max_pixels`` in all, at the same aspect ratio; never enlarged."""
+    """Width and height reduced to at most ``max_pixels`` in all, at the same aspect ratio; never enlarged.
+
+    Rounding makes no ratio over ``MAX_RATIO``.
+    """
     width, height = size
     scale = math.sqrt(max_pixels / (width * height))
     if scale >= 1:
         return size
     short = max(1, int(min(size) * scale))
     long = min(int(max(size) * scale), max_pixels // short)
+    if max(size) <= MAX_RATIO * min(size):
+        long = min(long, MAX_RATIO * short)
     return (short, long) if width <= height else (long, short)
+
+
+def check_ratio(size: tuple[int, int], path: str | Path) -> None:
+    """Raises InputError for a photo that models refuse by its shape."""
+    if max(size) > MAX_RATIO * min(size):
+        raise InputError.at(path, f"is {size[0]} x {size[1]} pixels: one side is over {MAX_RATIO} times the other")
 
 
 def check_images(root: Path, paths: Sequence[str], decode: bool = True) -> None:
     """Open every image before anything slow starts: one bad photo would otherwise stop a run hours later.
 
     Args:
-        decode: decode in full, as training needs; otherwise only the header is read, which finds what is no image.
+        decode: decode in full and look at the shape, as training needs; otherwise only the header is read, which finds
+            what is no image.
 
-    Raises InputError that names the first unreadable image and counts the others.
+    Raises InputError that names the first unusable image and counts the others.
     """
-    faults = [*find_faults([root / path for path in paths], decode).values()]
+    raise_first([*find_faults([root / path for path in paths], decode).values()])
+
+
+def raise_first(faults: Sequence[InputError]) -> None:
+    """Raises the first of several faults, if there is one, and counts the others."""
     if faults:
         raise InputError(str(faults[0]) + (f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""))
 
 
 def find_faults(paths: Sequence[Path], decode: bool = True) -> dict[Path, InputError]:
-    """Those of ``paths`` that cannot be opened as images, with the reason; ``decode`` as in ``check_images``."""
+    """Those of ``paths`` that cannot be used as images, with the reason; ``decode`` as in ``check_images``."""
 
     def fault(path: Path) -> InputError | None:
         try:
             if decode:
-                load_image(path)
+                check_ratio(load_image(path).size, path)
             else:
-                with _open(path):
-                    pass
+                image_size(path)
         except InputError as error:
             return error
         return None
 
-    with ThreadPoolExecutor() as pool:  # decoding releases the interpreter lock
-        faults = tqdm(pool.map(fault, paths), total=len(paths), desc="checking images", leave=False)
-        return {path: error for path, error in zip(paths, faults, strict=True) if error is not None}
+    found = zip(paths, in_parallel(fault, paths, "checking images"), strict=True)
+    return {path: error for path, error in found if error is not None}
+
+
+def in_parallel(work: Callable[[T], R], items: Sequence[T], desc: str, workers: int | None = None) -> Iterator[R]:
+    """The results in order, from as many threads as there are cores (Pillow decodes beside Python), with a bar."""
+    pool = ThreadPoolExecutor(workers or len(os.sched_getaffinity(0)))
+    try:
+        yield from tqdm(pool.map(work, items), total=len(items), desc=desc, unit="photo", leave=False)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def reason(error: InputError | str, file: Path, name: str) -> str:
+    """What is wrong with a file that goes by ``name``, without the folder it lies in: that may name a user."""
+    return str(error).removeprefix(f"{file}: ").replace(str(file), name)
 
 
 @contextmanager
 def _open(path: str | Path) -> Iterator[Image.Image]:
     """An opened image; whatever goes wrong inside becomes an InputError."""
     try:
-        with Image.open(path) as image:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait for ever
+            raise InputError.at(path, "is not a regular file")
+        with _identify(path) as image:
             if image.format not in _FORMATS:
                 raise InputError.at(path, f"is no photo format ({image.format})")
             yield image
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise InputError.at(path, "has too many pixels to be unpacked safely") from error
+        raise InputError.at(path, _TOO_MANY) from error
     except FileNotFoundError as error:
         raise InputError.at(path, "no such image") from error
     except InputError:
@@ -213,6 +330,48 @@ def _open(path: str | Path) -> Iterator[Image.Image]:
         if isinstance(error, UnidentifiedImageError):
             raise InputError.at(path, "is not an image") from error
         raise InputError.at(path, f"cannot be read as an image ({' '.join(str(error).split())})") from error
+
+
+def _identify(path: str | Path) -> Image.Image:
+    """Pillow's view of a file: also of phones' HEIC, if the extra is installed, and of JPEGs beyond its limit."""
+    try:
+        image = Image.open(path)
+    except UnidentifiedImageError:
+        with open(path, "rb") as file:
+            head = file.read(12)
+        if head[4:8] != b"ftyp" or head[8:12] not in _HEIF_BRANDS:
+            raise
+        try:
+            from pillow_heif import register_heif_opener
+        except ImportError:
+            hint = "is a HEIC photo: install pillow-heif to read it (pip install 'cprt[heic]')"
+            raise InputError.at(path, hint) from None
+        register_heif_opener()
+        image = Image.open(path)
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        return _identify_large(path)
+    if math.prod(image.size) > _MOST_PIXELS:  # somebody has silenced Pillow's warning
+        image.close()
+        return _identify_large(path)
+    return image
+
+
+def _identify_large(path: str | Path) -> Image.Image:
+    """A JPEG beyond Pillow's limit of which a draft takes little memory. Raises InputError for whatever else it is."""
+    try:
+        image = JpegImageFile(path)
+    except SyntaxError:
+        raise InputError.at(path, _TOO_MANY) from None
+    # Scans have to be put together in full size: progressive ones, and those of a file whose first scan, behind whose
+    # header Pillow has stopped, does not hold all components.
+    assert image.fp is not None
+    length = 6 + 2 * image.layers
+    image.fp.seek(-length - 2, os.SEEK_CUR)
+    one_scan = image.fp.read(5) == bytes([0xFF, 0xDA, 0, length, image.layers]) and "progressive" not in image.info
+    if not one_scan or math.prod(image.size) > _MOST_IN_A_JPEG:
+        image.close()
+        raise InputError.at(path, _TOO_MANY)
+    return image
 
 
 def _upright(image: Image.Image, pixels: Image.Image) -> Image.Image:
@@ -230,10 +389,33 @@ def _upright(image: Image.Image, pixels: Image.Image) -> Image.Image:
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
-    if image.mode.startswith(("I", "F")):  # 16 bits and more: Pillow would clip instead of scaling
-        values = np.asarray(image, dtype=np.float64)
-        return Image.fromarray((values / max(values.max() / 255, 1.0)).clip(0, 255).astype(np.uint8)).convert("RGB")
+    if image.mode.startswith(("I", "F")):
+        return _eight_bits(image).convert("RGB")
     if image.has_transparency_data:
         image = image.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
     return image.convert("RGB")
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """Grey levels of 16 bits and more by the full range of their type, where Pillow would clip them.
+
+    Integers without a sign go up to 2^bits - 1, those with one to 2^(bits - 1) - 1. A floating-point number has no
+    range: 1 is white, as editors write it, unless a level of over 2 says that it is 255, or one of over 510, 65535.
+    """
+    tags = image.tag_v2 if isinstance(image, TiffImageFile) else {}
+    bits, kind = tags.get(BITSPERSAMPLE, (16,))[0], tags.get(SAMPLEFORMAT, (1,))[0]
+    values = np.asarray(image)
+    if image.mode == "F":
+        values = np.nan_to_num(values, posinf=np.inf, neginf=0)
+        brightest = values.max(initial=0, where=np.isfinite(values))
+        white = next((white for white in (1, 255) if brightest <= 2 * white), 2**16 - 1)
+    elif kind == 2:
+        white = 2 ** (bits - 1) - 1
+    else:
+        values = values.astype(np.uint32) if image.mode == "I" else values
+        white = 2**bits - 1
+    levels = np.clip(values.astype(np.float32) * (255 / white) + 0.5, 0, 255)
+    if tags.get(PHOTOMETRIC_INTERPRETATION) == 0:  # white is zero, which Pillow turns round for 8 bits only
+        levels = 255.99 - levels
+    return Image.fromarray(levels.astype(np.uint8))

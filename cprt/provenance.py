@@ -1,19 +1,25 @@
-"""What made a result: written as ``run.json`` beside every output, with nothing of the machine or the user in it."""
+"""What made a result: written as ``run.json`` beside every output, with nothing of the machine or the user in it.
+
+The record also says whose an output is: a stage replaces what it made itself, and nothing else (``check_output``).
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from cprt import __version__
-from cprt.records import write_json
+from cprt.errors import InputError
+from cprt.files import kind_of
+from cprt.records import read_json, write_json
 
 _PACKAGES = (
     "accelerate bitsandbytes datasets numpy openai peft pillow tokenizers torch torchvision transformers trl"
@@ -27,22 +33,25 @@ def run_path(output: str | Path) -> Path:
     return output / "run.json" if output.is_dir() else output.with_name(f"{output.stem}.run.json")
 
 
-def write_run(output: str | Path, config: Any, inputs: Mapping[str, str | Path] | None = None, **facts: Any) -> None:
+def write_run(
+    stage: str, output: str | Path, config: Any, inputs: Mapping[str, str | Path] | None = None, **facts: Any
+) -> None:
     """Write the record of what made ``output`` beside it; arguments as of ``run_record``."""
-    write_json(run_path(output), run_record(config, inputs, **facts))
+    write_json(run_path(output), run_record(stage, config, inputs, **facts))
 
 
-def run_record(config: Any, inputs: Mapping[str, str | Path] | None = None, **facts: Any) -> dict[str, Any]:
+def run_record(stage: str, config: Any, inputs: Mapping[str, str | Path] | None = None, **facts: Any) -> dict[str, Any]:
     """What makes a result, ready for JSON.
 
     Args:
+        stage: what makes it, such as ``cprt eval``; the record's ``command`` begins with it.
         config: the resolved options, a dataclass or a mapping.
         inputs: name -> file that was read; its SHA-256 is recorded.
         facts: whatever else a reader needs (seed, base model, prompt digest, counts), JSON-ready.
     """
     resolved = dict(config) if isinstance(config, Mapping) else dataclasses.asdict(config)
     return {
-        "command": _command(),
+        "command": [*stage.split(), *_arguments(stage)],
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "config": resolved,
         "inputs": {name: {"path": str(path), "sha256": file_digest(path)} for name, path in (inputs or {}).items()},
@@ -52,6 +61,55 @@ def run_record(config: Any, inputs: Mapping[str, str | Path] | None = None, **fa
         "packages": {name: _version(name) for name in _PACKAGES},
         **facts,
     }
+
+
+def check_output(
+    stage: str, out: str | Path, writes: Sequence[str] | None, inputs: Mapping[str, Any] | None = None
+) -> None:
+    """Raises InputError where ``stage`` would replace a file that it reads, or one that it has not made itself.
+
+    Args:
+        out: what the stage writes.
+        writes: if that is a folder, what it writes there, as patterns; None: ``out`` is a single file.
+        inputs: option -> its value, which may be a file that the stage reads, or several.
+    """
+    if out == "":
+        raise InputError("out: is empty")
+    out = Path(out)
+    if out.exists() and (kind := kind_of(out)) != ("a file" if writes is None else "a folder"):
+        raise InputError(f"out: {out} is {kind}, not {'a file' if writes is None else 'a folder'}")
+    record = out.with_name(f"{out.stem}.run.json") if writes is None else out / "run.json"
+    taken = [out] if writes is None else sorted(path for pattern in writes for path in out.glob(pattern))
+    taken = [path for path in taken if path.exists()]
+    other = "choose another file" if writes is None else "choose another folder"
+    for name, value in (inputs or {}).items():
+        for path in value if isinstance(value, list) else [value]:
+            for lost in filter(os.path.isfile, [*taken, record]):
+                if isinstance(path, str) and os.path.isfile(path) and os.path.samefile(path, lost):
+                    raise InputError(f"out: {lost} is what {name} is read from; {other}")
+    if os.path.exists(record):
+        if (maker := made_by(record)) != stage:
+            raise InputError(f"out: {out} was made by {maker} ({record}), not by {stage}; {other}")
+    elif taken:
+        raise InputError(f"out: {taken[0]} is there, and no {record.name} says that {stage} made it; {other}")
+
+
+def made_by(record: str | Path) -> str:
+    """The stage that a run record names, such as ``cprt eval``. Raises InputError for what is no run record."""
+    content = read_json(record)
+    command = content.get("command") if isinstance(content, dict) else None
+    if not isinstance(command, list) or not all(isinstance(word, str) for word in command) or not command:
+        raise InputError.at(record, "is not a run record", field="command")
+    return " ".join(command[: 2 if command[0] == "cprt" else 1])
+
+
+def sign(stage: str, record: str | Path) -> None:
+    """Write the run record, still without what was run, before anything it stands beside.
+
+    A run that was killed then finds its own work again.
+    """
+    if not Path(record).exists():
+        write_json(record, run_record(stage, {}))
 
 
 def file_digest(path: str | Path) -> str:
@@ -72,11 +130,12 @@ def model_digest(folder: str | Path) -> str:
     return digest.hexdigest()
 
 
-def _command() -> list[str]:
-    """The command line, without where it is installed and without the value of anything called a token, key or url."""
-    words = [Path(sys.argv[0]).name]
+def _arguments(stage: str) -> list[str]:
+    """The command line without the value of anything called a token, key or url."""
+    given = sys.argv[2:] if sys.argv[1:2] == stage.split()[1:] else sys.argv[1:]
+    words: list[str] = []
     hide_next = False
-    for word in sys.argv[1:]:
+    for word in given:
         name, _, value = word.partition("=")
         secret = name.startswith("--") and name.endswith(("token", "key", "url"))
         words.append("***" if hide_next else f"{name}=***" if secret and value else word)

@@ -19,25 +19,24 @@ Annotators come from the YAML, each an OpenAI-compatible endpoint or a local che
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from PIL import Image
-
 from cprt.annotation import consensus, read_stage1, read_stage2, stage1, stage2
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.files import read_text
-from cprt.images import ImageIndex, check_images, fit
+from cprt.images import ImageIndex, check_images, fit, image_size
 from cprt.models.ask import Model
 from cprt.models.rate_limiter import Stopped
 from cprt.models.response_cache import ResponseCache, read_cache
 from cprt.models.spec import ModelSpec, Request, Response
 from cprt.prompts import digest
-from cprt.provenance import write_run
+from cprt.provenance import sign, write_run
 from cprt.records import PREDICTION_STATUSES, read_jsonl, write_json, write_jsonl
 from cprt.taxonomy import Taxonomy
 
@@ -51,7 +50,7 @@ class AnnotateArguments:
         "the models to ask, a list of mappings: only in the YAML, see configs/data/annotate.yaml"
     )
     images: str = option("folder that holds images/, or images/ itself")
-    out: str = option("folder to write")
+    out: str = option("folder to write", writes=("answers", "annotations.jsonl", "consensus.jsonl", "report.json"))
     input: str | None = option("photos to annotate: ids in a text file, or JSONL rows with id; null: all", None)
     retry: list[str] = option(f"ask photos with these statuses again, from stage one: {', '.join(RETRY)}", factory=list)
     limit: int | None = option("only the first so many photos", None)
@@ -94,6 +93,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for model in models:
         if model.is_remote:
             print(f"note: {model.spec.name} is on another machine: the photos leave this one")
+    sign("cprt annotate", out / "run.json")
     rows: dict[str, list[dict[str, Any]]] = {}
     stopped: Stopped | None = None
     for model in models:
@@ -109,6 +109,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     config = {**vars(args), "annotators": [spec.record() for spec in specs]}
     prompts = {"stage1": digest(stage1(taxonomy)), "stage2": digest(stage2("", taxonomy))}
     write_run(
+        "cprt annotate",
         out,
         config,
         {"input": args.input} if args.input else {},
@@ -273,8 +274,8 @@ def estimate(annotator: Annotator, kept: Kept, retry: Sequence[str]) -> str:
 def _tokens(request: Request, max_pixels: int | None) -> int:
     tokens = sum(len(part.get("text", "")) for message in request.messages for part in message["content"]) // 4
     for path in request.images:
-        with Image.open(path) as image:  # its header
-            width, height = fit(image.size, max_pixels or image.width * image.height)
+        size = image_size(path)
+        width, height = fit(size, max_pixels or math.prod(size))
         tokens += -(-width // 32) * -(-height // 32)
     return tokens
 

@@ -7,11 +7,9 @@ beside them holds size and SHA-256 of everything fetched, which later downloads 
 
 from __future__ import annotations
 
-import fcntl
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,11 +18,11 @@ from tqdm import tqdm
 
 from cprt.config import option, parse, run
 from cprt.errors import InputError
-from cprt.files import is_safe_path
+from cprt.files import claim, is_safe_path
 from cprt.provenance import file_digest, write_run
 from cprt.records import read_json, write_json
 from data_prep.transfer.archives import unpack
-from data_prep.transfer.fetch import Patience, fetch, remote_size
+from data_prep.transfer.fetch import Patience, fetch, is_address, remote_size, shown
 from data_prep.transfer.hub import HubFiles, fetch_hub_files, missing
 
 
@@ -40,21 +38,22 @@ class Archive:
     sha256: str | None = None
 
     def __post_init__(self) -> None:
-        for key, good, what in (
-            ("name", re.fullmatch(r"[\w-][\w.-]*\.tar\.gz", str(self.name)), "a file name that ends in .tar.gz"),
-            ("url", isinstance(self.url, str) and re.match(r"https?://", self.url), "an http or https address"),
-            ("into", isinstance(self.into, str) and is_safe_path(self.into), "a folder inside --out"),
-            ("max_unpacked", _is_count(self.max_unpacked), "a number of bytes"),
-            ("size", self.size is None or _is_count(self.size), "a number of bytes, or null"),
-            ("sha256", self.sha256 is None or re.fullmatch("[0-9a-f]{64}", str(self.sha256)), "64 hex digits, or null"),
-        ):
+        def check(key: str, good: Any, what: str) -> None:
             if not good:
                 raise ValueError(f"archives.{self.name}.{key}: {getattr(self, key)!r} is not {what}")
+
+        if not is_address(self.url):  # not shown: it may hold a password
+            raise ValueError(f"archives.{self.name}.url: must be http(s)://HOST[:PORT]/PATH without a user or password")
+        check("name", re.fullmatch(r"[\w-][\w.-]*\.tar\.gz", str(self.name)), "a file name that ends in .tar.gz")
+        check("into", isinstance(self.into, str) and is_safe_path(self.into), "a folder inside --out")
+        check("max_unpacked", _is_count(self.max_unpacked), "a number of bytes")
+        check("size", self.size is None or _is_count(self.size), "a number of bytes, or null")
+        check("sha256", self.sha256 is None or re.fullmatch("[0-9a-f]{64}", str(self.sha256)), "64 hex digits, or null")
 
 
 @dataclass
 class DownloadArguments:
-    out: str = option("folder to fill")
+    out: str = option("folder to fill", writes=())
     archives: dict[str, Any] = option(
         "in YAML only: file name -> url, into, max_unpacked, size or null, sha256 or null", factory=dict
     )
@@ -124,7 +123,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.dry_run:
         _plan(out, _Record(out), archives, labels, args)
         return
-    with _alone(out / "archives"):
+    with claim(out / "archives" / ".lock", "another run is downloading here; wait for it to end"):
         record = _Record(out)
         if not _plan(out, record, archives, labels, args):
             print(f"{out}: everything is there, nothing was fetched")
@@ -137,7 +136,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             if names:
                 record.keep_labels(fetch_hub_files(labels, names, out, record.labels))
             report["labels"] = {**record.labels, "fetched": names}
-        write_run(out, args, report=report)
+        places = {name: {**facts, "url": shown(facts["url"])} for name, facts in args.archives.items()}
+        write_run("cprt download", out, {**vars(args), "archives": places}, report=report)
     _print(out, report)
 
 
@@ -212,7 +212,7 @@ def _bring(archive: Archive, out: Path, record: _Record, args: DownloadArguments
         received = done.received
         record.keep(
             archive.name,
-            url=archive.url,
+            url=shown(archive.url),
             size=done.size,
             sha256=done.sha256,
             validator=done.validator,
@@ -248,7 +248,7 @@ def _verify(archive: Archive, path: Path, record: _Record) -> bool:
     expected_digest, expected_size = archive.sha256 or kept.get("sha256"), archive.size or kept.get("size")
     if digest != (expected_digest or digest) or size != (expected_size or size):
         raise InputError.at(path, "is not the expected file (size or SHA-256 differ); delete it to fetch it anew")
-    record.keep(archive.name, url=archive.url, size=size, sha256=digest, mtime_ns=path.stat().st_mtime_ns)
+    record.keep(archive.name, url=shown(archive.url), size=size, sha256=digest, mtime_ns=path.stat().st_mtime_ns)
     return True
 
 
@@ -273,7 +273,7 @@ def _plan(
             if file.is_file()
         )
         room += max((size or 0) - here, 0) + max(archive.max_unpacked - there, 0)
-        doing = f"fetch {_gb(size)} from {archive.url}" + (f" ({_gb(here)} are here)" if here else "")
+        doing = f"fetch {_gb(size)} from {shown(archive.url)}" + (f" ({_gb(here)} are here)" if here else "")
         print(
             f"{archive.name}: {'is here' if _size(path) else doing}; unpack into {folder}, "
             f"at most {_gb(archive.max_unpacked)}"
@@ -313,18 +313,6 @@ def _gb(count: int | None) -> str:
     if count is None:
         return "an unknown size"
     return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Keeps a second run out of the same folder. Raises InputError in that run."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / ".lock", "w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise InputError.at(folder, "another run is downloading here; wait for it to end") from error
-        yield
 
 
 if __name__ == "__main__":

@@ -1,46 +1,42 @@
 """``cprt images``: checks every photo once and resizes it once, into a cache that every later command reads.
 
 ``OUT`` then stands for the photo folder: the same relative paths, JPEG throughout, at most ``max_pixels`` each, in RGB,
-upright and without metadata (no place, no device, no thumbnail). What cannot be decoded is left out and named with its
-reason in ``OUT/quarantine.jsonl``. ``OUT/manifest.jsonl`` remembers what was done: a later run does only what is new or
-has changed, and a killed one goes on where it stopped.
+upright and without metadata (no place, no device, no thumbnail). What cannot be used is left out and named with its
+reason in ``OUT/quarantine.jsonl``. A cached photo bears its source's time of change: a later run does only what is new
+or has changed, and a killed one goes on where it stopped. ``OUT/cache.json`` says how photos are made; another size or
+quality makes all of them anew.
 """
 
 from __future__ import annotations
 
-import multiprocessing
+import errno
 import os
-import signal
-import threading
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tqdm import tqdm
+from PIL import Image
 
 from cprt.config import option, parse, run
 from cprt.errors import InputError
-from cprt.files import read_text
-from cprt.images import ImageIndex, load_image
-from cprt.models.response_cache import ResponseCache
+from cprt.files import claim, read_text
+from cprt.images import ImageIndex, check_ratio, image_size, in_parallel, list_photos, load_image, reason
 from cprt.provenance import write_run
-from cprt.records import write_jsonl
+from cprt.records import read_json, write_json, write_jsonl
 
-_AT_ONCE = 8  # photos a worker takes at a time; also how many share one write to the manifest
+_OF_ONE_PHOTO = (errno.ENAMETOOLONG, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOENT)
+_STALE = 1  # time of change, in ns, of a cached photo that is to be made anew
 
 
 @dataclass
 class ImagesArguments:
     images: str = option("folder that holds images/, images/ itself, or any folder of photos")
-    out: str = option("cache folder to write; then give it to --images of every later command")
+    out: str = option("cache folder to write; then give it to --images of every later command", writes=())
     max_pixels: int = option("width times height that a photo is reduced to; smaller ones stay")
     ids: str | None = option("only these photos: a text file of ids, or a split list as VISPR's val2017.txt", None)
     quality: int = option("JPEG quality, 1 to 95; colours are kept in full resolution", 95)
-    workers: int | None = option("processes; by default one for each core", None)
+    workers: int | None = option("threads; by default one for each core", None)
 
     def __post_init__(self) -> None:
         for name in ("max_pixels", "quality", "workers"):
@@ -56,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     (args,) = parse(ImagesArguments, argv, prog="cprt images", description=__doc__)
     report = cache_images(args.images, args.out, args.max_pixels, args.ids, args.quality, args.workers)
     inputs = {"ids": args.ids} if args.ids else None
-    write_run(args.out, args, inputs, report=report)
+    write_run("cprt images", args.out, args, inputs, report=report)
     _print(report, args.out)
     if not report["cached"]:
         raise InputError.at(args.images, f"none of its photos could be used (see {args.out}/quarantine.jsonl)")
@@ -76,45 +72,53 @@ def cache_images(
     ``ids``, ``asked`` = ``files`` + ``missing``, and the missing ones by name. ``without_source`` names what lies in
     the cache of photos that are gone. Raises InputError for folders that cannot be used.
     """
-    index = ImageIndex(images)
+    index = ImageIndex(images, unlisted=True)
     out = Path(out)
     _check_apart(index, out)
     wanted, missing = _asked(index, ids) if ids else (index.paths, [])
-    others = [] if ids else index.others
+    reasons = {} if ids else {**dict.fromkeys(index.others, "is no image by its suffix"), **index.unlisted}
+    files = len(wanted) + len(reasons)
     if not wanted:
         raise InputError.at(ids or images, f"names no image in {index.start}" if ids else "holds no images")
-    reasons = {path: "is no image by its suffix" for path in others}
-    reasons |= {path: "is no file" for path in wanted if not (index.root / path).is_file()}  # a dangling link, a pipe
+    reasons |= {path: "is no file" for path in wanted if not os.path.isfile(index.root / path)}  # a pipe, a lost link
     targets = _targets([path for path in wanted if path not in reasons], reasons)
-    recipe = [max_pixels, quality]
-    with ResponseCache(out / "manifest.jsonl") as manifest:
-        jobs = []
-        for path, target in targets.items():
-            stat = (index.root / path).stat()
-            source = [stat.st_size, stat.st_mtime_ns]
-            if not _is_done(manifest.get(path), source, recipe, out / target):
-                jobs.append((str(index.root / path), str(out / target), max_pixels, quality, path, source))
-        made = 0
-        with _pool(min(workers or len(os.sched_getaffinity(0)), -(-len(jobs) // _AT_ONCE))) as results:
-            bar = tqdm(desc="resizing", total=len(jobs), unit="image", leave=False)
-            for rows in results(jobs):
-                manifest.put((path, {"source": source, "recipe": recipe, **row}) for path, source, row in rows)
-                made += sum("reason" not in row for *_, row in rows)
-                bar.update(len(rows))
-            bar.close()
-        rows = {path: manifest[path] for path in targets}
-        reasons |= {path: row["reason"] for path, row in rows.items() if "reason" in row}
-    write_jsonl(out / "quarantine.jsonl", [{"path": path, "reason": reasons[path]} for path in sorted(reasons)])
-    cached = sum("reason" not in row for row in rows.values())
+
+    def make(path: str) -> tuple[bool, str | None]:
+        """Whether a photo was made, and why there is none in the cache."""
+        source, target = index.root / path, out / targets[path]
+        try:
+            state = source.stat()
+            if _is_done(target, state):
+                return False, None
+            try:
+                check_ratio(image_size(source), source)
+                image = load_image(source, max_pixels)
+            except InputError as error:
+                target.unlink(missing_ok=True)  # of an earlier state of this photo
+                return False, reason(error, source, path)
+            _write(image, target, quality, state)
+        except OSError as error:
+            if error.errno not in _OF_ONE_PHOTO:  # a full disk is the run's fault
+                raise
+            return False, f"cannot have its name in the cache ({error.strerror})"
+        return True, None
+
+    with claim(out / ".lock", "another run is writing here; wait for it or choose another --out"):
+        _settle(out, {"max_pixels": max_pixels, "quality": quality})
+        done = dict(zip(targets, in_parallel(make, list(targets), "resizing", workers), strict=True))
+        reasons |= {path: why for path, (_, why) in done.items() if why is not None}
+        write_jsonl(out / "quarantine.jsonl", [{"path": path, "reason": reasons[path]} for path in sorted(reasons)])
+    cached = [out / targets[path] for path, (_, why) in done.items() if why is None]
+    made = sum(was_made for was_made, _ in done.values())
     gone = [] if ids else sorted(set(ImageIndex(out).paths) - set(targets.values()))
     return {
-        "asked": len(wanted) + len(others) + len(missing),
-        "files": len(wanted) + len(others),
-        "cached": cached,
+        "asked": files + len(missing),
+        "files": files,
+        "cached": len(cached),
         "made": made,
-        "unchanged": cached - made,
+        "unchanged": len(cached) - made,
         "quarantined": len(reasons),
-        "bytes": sum(row.get("bytes", 0) for row in rows.values()),
+        "bytes": sum(target.stat().st_size for target in cached),
         "missing": missing,
         "without_source": gone,
     }
@@ -151,84 +155,53 @@ def _targets(paths: Sequence[str], reasons: dict[str, str]) -> dict[str, str]:
     """Path -> path in the cache, ending in .jpg where the photo was no JPEG; ``reasons`` takes why there is none."""
     targets: dict[str, str] = {}
     taken: dict[str, str] = {}
+    folders = {parent.as_posix() for path in paths for parent in PurePosixPath(path).parents}
     jpeg = (".jpg", ".jpeg")
     for path in sorted(paths, key=lambda path: (not path.lower().endswith(jpeg), path)):
         target = path if path.lower().endswith(jpeg) else PurePosixPath(path).with_suffix(".jpg").as_posix()
         if target in taken:
             reasons[path] = f"would have the same name in the cache as {taken[target]}"
+        elif target in folders:
+            reasons[path] = "would have the same name in the cache as a folder"
         else:
             taken[target] = path
             targets[path] = target
     return targets
 
 
-def _is_done(row: dict[str, Any] | None, source: list[int], recipe: list[int], target: Path) -> bool:
-    if row is None or (row["source"], row["recipe"]) != (source, recipe):
-        return False
-    return "reason" in row or (target.is_file() and target.stat().st_size == row["bytes"])
+def _settle(out: Path, how: dict[str, int]) -> None:
+    """See to it that only photos made in this way count as done. Raises InputError for a folder of other photos."""
+    note = out / "cache.json"
+    there = [out / path for path in list_photos(out).photos]
+    if not note.is_file() and there:
+        raise InputError.at(out, "holds photos that cprt images did not make; choose another --out")
+    if not note.is_file() or read_json(note) != how:
+        for path in there:
+            os.utime(path, ns=(_STALE, _STALE))
+        write_json(note, how)
 
 
-Job = tuple[str, str, int, int, str, list[int]]  # source, target, max_pixels, quality; path and state for the manifest
-Result = tuple[str, list[int], dict[str, Any]]
-
-
-def _work(jobs: list[Job]) -> list[Result]:
-    return [
-        (path, state, _make(Path(source), Path(target), max_pixels, quality, path))
-        for source, target, max_pixels, quality, path, state in jobs
-    ]
-
-
-def _make(source: Path, target: Path, max_pixels: int, quality: int, path: str) -> dict[str, Any]:
-    """Write one photo into the cache, whole or not at all; what the manifest says of it."""
+def _is_done(target: Path, source: os.stat_result) -> bool:
+    """Whether a whole photo made from this state of its source is there."""
     try:
-        image = load_image(source, max_pixels)
-    except InputError as error:
-        target.unlink(missing_ok=True)  # of an earlier state of this photo
-        return {"reason": str(error).removeprefix(f"{source}: ").replace(str(source), path)}
+        with open(target, "rb") as file:
+            state = os.fstat(file.fileno())
+            # A file put in the place of another can bear the same time of change; its inode's is its own.
+            if state.st_mtime_ns != source.st_mtime_ns or state.st_ctime_ns < source.st_ctime_ns:
+                return False
+            end = os.pread(file.fileno(), 2, max(state.st_size - 2, 0))
+            return end == b"\xff\xd9"  # a power cut leaves zeros, or nothing
+    except FileNotFoundError:
+        return False
+
+
+def _write(image: Image.Image, target: Path, quality: int, source: os.stat_result) -> None:
+    """One photo, whole or not at all, that says which state of its source it was made from."""
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.partial")
     image.save(partial, "JPEG", quality=quality, subsampling=0)
+    os.utime(partial, ns=(source.st_atime_ns, source.st_mtime_ns))
     os.replace(partial, target)
-    return {"width": image.width, "height": image.height, "bytes": target.stat().st_size}
-
-
-@contextmanager
-def _pool(workers: int) -> Iterator[Any]:
-    """A function from jobs to results, as they come, worked by so many processes."""
-    if workers <= 1:  # none to start: a second run, or a few new photos
-        yield lambda jobs: map(_work, ([job] for job in jobs))
-        return
-    # Spawned, so that no worker holds the manifest's lock or a half-copied thread.
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _start_worker)
-
-    def results(jobs: list[Job]) -> Iterator[list[Result]]:
-        batches = [jobs[start : start + _AT_ONCE] for start in range(0, len(jobs), _AT_ONCE)]
-        try:
-            for done in as_completed([pool.submit(_work, batch) for batch in batches]):
-                yield done.result()
-        except BrokenProcessPool as error:
-            raise InputError(
-                "a worker process ended early (out of memory?); run again to go on, with fewer --workers"
-            ) from error
-
-    try:
-        yield results
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _start_worker() -> None:
-    """Leaves an interrupt to the parent, and ends when the parent is gone: a killed one cannot say goodbye."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-
-    def watch() -> None:
-        if parent is not None:
-            parent.join()
-            os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 def _print(report: dict[str, Any], out: str) -> None:

@@ -23,11 +23,11 @@ from typing import Any
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.files import read_yaml, write_text
-from cprt.provenance import write_run
+from cprt.provenance import sign, write_run
 from cprt.records import write_json, write_jsonl
 from cprt.scoring import severity
 from cprt.taxonomy import LEVELS, Taxonomy
-from data_prep.label_files import Stated, read_bench
+from data_prep.labels.files import Stated, read_bench
 from data_prep.vispr import SPLITS, VisprRow, read_vispr
 
 DEFAULT_MAP = Path(__file__).with_name("vispr_map.yaml")
@@ -39,7 +39,7 @@ _VISPR_LABEL = re.compile(r"a\d+_\w+")
 class SelectArguments:
     vispr: str = option("folder that holds VISPR's images/ and annotations/")
     split: str = option("which split", choices=list(SPLITS))
-    out: str = option("folder to write")
+    out: str = option("folder to write", writes=("candidates.jsonl", "candidates.txt", "report.json"))
     map: str | None = option("YAML from VISPR labels to attributes; null: ours", None)
     faces: list[str] = option("VISPR labels that mean a face", factory=lambda: ["a9_face_complete", "a10_face_partial"])
     released: str | None = option("CPRT-Bench JSON to compare with", None)
@@ -84,10 +84,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         report["released"] = compare(photos, read_bench(args.released, taxonomy))
         inputs["released"] = args.released
     out = Path(args.out)
+    sign("cprt select", out / "run.json")
     write_jsonl(out / "candidates.jsonl", [asdict(candidate) for candidate in candidates])
     write_text(out / "candidates.txt", "".join(f"{candidate.id}\n" for candidate in candidates))
     write_json(out / "report.json", report)
-    write_run(out, args, inputs, taxonomy=taxonomy.digest)
+    write_run("cprt select", out, args, inputs, taxonomy=taxonomy.digest)
     _print(out, report)
 
 

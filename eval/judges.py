@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cprt.errors import InputError
-from cprt.models.adapter import read_config, trained_prompt
+from cprt.models.adapter import read_config, read_record, recorded_prompt
 from cprt.models.decoding import SCORE_LEAD_IN
 from cprt.models.spec import ModelSpec, Request
 from cprt.prompts import PROMPTS, TARGETS, Prompt, build
@@ -146,6 +147,18 @@ def photo_of(label: Label, file: str) -> str:
     if label.image is None:
         raise InputError.at(file, f"is missing for {label.id!r}", field="image")
     return label.image
+
+
+def trained_prompt(adapter: str, taxonomy: Taxonomy) -> Prompt | None:
+    """The prompt that an adapter was trained with, None where it is not known; a record that names another is noted."""
+    record = read_record(adapter)
+    prompt = recorded_prompt(record, taxonomy)
+    if record and prompt is None:
+        print(
+            f"note: {adapter}: was trained with a prompt or taxonomy that is not known here; its answers may be worse",
+            file=sys.stderr,
+        )
+    return prompt
 
 
 def asked_otherwise(adapter: str, trained: Prompt) -> str:

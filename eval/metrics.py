@@ -24,7 +24,7 @@ from cprt.metrics.bootstrap import interval
 from cprt.metrics.breakdown import by_group, groups_of
 from cprt.metrics.calibration import CALIBRATIONS, Fit, refits
 from cprt.metrics.severity import bootstrap, evaluate, paired_difference
-from cprt.provenance import write_run
+from cprt.provenance import run_path, sign, write_run
 from cprt.records import Label, Prediction, read_labels, read_predictions, write_json
 from cprt.scoring import levels_of
 from cprt.taxonomy import Taxonomy
@@ -87,8 +87,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         inputs["against"] = args.against
         other = read_predictions(args.against)
         metrics["against"] = against(labels, predictions, other, taxonomy, file=args.against, **drawn)
+    sign("cprt metrics", run_path(args.out))
     write_json(args.out, metrics)
-    write_run(args.out, args, inputs, taxonomy=taxonomy.digest)
+    write_run("cprt metrics", args.out, args, inputs, taxonomy=taxonomy.digest)
     print(f"{args.out}: {summary_line(metrics)}")
     for name, test in (metrics.get("against") or {}).get("figures", {}).items():
         if name in HEADS and test["difference"] is not None:
@@ -146,7 +147,9 @@ def calibrated(
     answers: Sequence[Prediction],
     taxonomy: Taxonomy,
     file: str,
-    **drawn: int,
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
 ) -> dict[str, Any]:
     """Way to a score -> calibration -> figures, learnt from ``answers`` to the ``held_out`` labels alone.
 
@@ -167,9 +170,9 @@ def calibrated(
         for kind, fit in CALIBRATIONS.items():
             calibration = fit(*zip(*known, strict=True))
             mapped = dict(zip(scores, calibration(list(scores.values())).tolist(), strict=True))
-            figures = _measure(labels, predictions, mapped, taxonomy, file, seed=drawn["seed"], resamples=0)
-            if drawn["resamples"]:
-                figures["ci"] |= _refitted(fit, known, scores, labels, taxonomy, drawn["seed"])
+            figures = _measure(labels, predictions, mapped, taxonomy, file, seed=seed, resamples=0)
+            if resamples:
+                figures["ci"] |= _refitted(fit, known, scores, labels, taxonomy, seed)
                 figures["ci_method"] |= {"bootstrap": "percentile, over rows and over refits", "resamples": REFITS}
             found[name][kind] = {**figures, "fitted": {"n": len(known), **calibration.record()}}
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cprt.advice import compose
+from cprt.guidance.advice import compose
 from cprt.models.decoding import Summary, from_top_logprobs, summarise
 from cprt.models.spec import Response
 from cprt.records import PREDICTION_STATUSES, Label, Prediction

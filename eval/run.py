@@ -28,7 +28,7 @@ from cprt.models.rate_limiter import Stopped
 from cprt.models.response_cache import ResponseCache
 from cprt.models.spec import Request
 from cprt.prompts import PROMPTS, TARGETS
-from cprt.provenance import run_path, write_run
+from cprt.provenance import check_output, run_path, sign, write_run
 from cprt.records import Label, Prediction, read_json, read_labels, write_json, write_jsonl
 from cprt.taxonomy import Taxonomy
 from eval.judges import Judge, from_options, from_rows, photo_of
@@ -39,13 +39,14 @@ from eval.report.write import write_report
 
 RETRY = ("refused", "unparsed")
 DECODINGS = ("greedy", "expected")
+WRITES = ("answers*.jsonl", "predictions.jsonl", "metrics.json", "report.html", "*.png")
 
 
 @dataclass
 class EvalArguments:
     labels: str = option("labels.jsonl with the truth")
     images: str = option("folder that holds images/, or images/ itself")
-    out: str = option("folder to write")
+    out: str = option("folder to write", writes=WRITES)
     model: str | None = option("checkpoint (a folder or a Hugging Face Hub name), or an endpoint's name for it", None)
     adapter: list[str] = option("LoRA folders to put on the model, each judged on its own", factory=list)
     models: list[dict[str, Any]] = option(
@@ -128,6 +129,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     predictions: dict[str, list[Prediction]] = {}
     metrics: dict[str, dict[str, Any]] = {}
     records: dict[str, dict[str, Any]] = {}
+    for judge in judges:
+        check_output("cprt eval", out if len(judges) == 1 else out / judge.name, WRITES)
+    sign("cprt eval", out / "run.json")
     with ResponseCache(out / shard.file) as cache:
         for group in by_model:
             model = models.pop(0)  # a local one leaves memory before the next is loaded
@@ -223,6 +227,7 @@ def write(
     write_json(folder / "metrics.json", metrics)
     config = {**vars(args), "models": [], "base_url": args.base_url and "endpoint", "judge": judge.spec.record()}
     write_run(
+        "cprt eval",
         folder,
         config,
         {"labels": args.labels},

@@ -64,8 +64,9 @@ def prepare(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Demo]:
     """Makes a small demo with the commands' own entry points."""
     from cprt.prompts import build
     from cprt.records import Pair, read_pairs, write_jsonl
-    from data_prep import labels, pairs
     from data_prep.demo import data as demo_data
+    from data_prep.labels import run as labels
+    from data_prep.pairs import run as pairs
 
     def make(val: int, test: int, size: int, seed: int = 5) -> Demo:
         folder = tmp_path_factory.mktemp("demo")

@@ -61,5 +61,5 @@ def write_folder(
         "model": "of the base",
         "adapter": "of the adapter" if adapter else None,
     }
-    write_run(folder, config, {"labels": file}, **{**made, **facts})
+    write_run("cprt eval", folder, config, {"labels": file}, **{**made, **facts})
     return folder

@@ -7,7 +7,7 @@ import numpy as np
 from cprt.metrics.calibration import Affine
 from cprt.records import Label, Prediction
 from cprt.scoring import severity
-from data_prep.split import draw_balanced, draw_holdout
+from data_prep.pairs.split import draw_balanced, draw_holdout
 from eval.score.threshold import choose
 
 TABLE_1 = (2860, 1025, 1363, 1488)  # photos of levels 1 to 4 in the paper's Table 1

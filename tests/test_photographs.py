@@ -24,7 +24,8 @@ from cprt.models.checkpoint import load_processor
 from cprt.prompts import build
 from cprt.provenance import model_digest
 from cprt.records import read_labels, read_pairs, read_predictions
-from data_prep import labels, pairs
+from data_prep.labels import run as labels
+from data_prep.pairs import run as pairs
 
 BENCH = Path(__file__).parent / "data" / "photographs.json"
 

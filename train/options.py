@@ -11,6 +11,7 @@ from typing import Any
 
 from cprt.config import option
 from cprt.errors import InputError
+from cprt.provenance import check_output
 from train.checkpoints import UNFINISHED, newest
 from train.holdout import GREATER_IS_BETTER
 
@@ -154,6 +155,7 @@ def _check_ranges(data: DataArguments, model: Any, args: Any) -> None:
 
 def _check_output(output: Path, resume: str | None, overwrite: bool) -> None:
     """Nothing that took hours is overwritten unasked, and resuming is explicit."""
+    check_output("train/sft.py", output, writes=())
     if resume is not None:
         if not (Path(resume) / "trainer_state.json").is_file():
             raise InputError(f"resume_from_checkpoint {resume}: is not a checkpoint folder (no trainer_state.json)")

@@ -57,6 +57,7 @@ def main() -> None:
     if args.resume_from_checkpoint:
         check_resume(Path(args.resume_from_checkpoint), made_by)
     record = run_record(
+        "train/sft.py",
         {"data": vars(data), "model": vars(model_args), "trainer": args.to_dict()},
         {"pairs": train_file},
         seed=args.seed,

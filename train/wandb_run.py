@@ -8,7 +8,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from cprt.tracking import start_run
+from cprt.services.tracking import start_run
 
 _RECORDED = ("recipe", "base_model", "base_revision", "cprt", "git", "python", "packages")
 

@@ -5,7 +5,6 @@ Torch is imported where weights are looked at.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from cprt.records import is_number, read_json
 from cprt.taxonomy import Taxonomy
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+_DTYPES = ("float32", "float16", "bfloat16")
 
 
 def read_config(folder: str | Path) -> dict[str, Any]:
@@ -59,8 +59,9 @@ def check_adapter(folder: str | Path, expected: int | None = None) -> dict[str, 
         raise InputError(f"{path}: holds no weights")
     modules: dict[str, dict[str, Any]] = {}  # module -> "lora_A", "lora_B" or "lora_magnitude_vector" -> tensor
     for name, tensor in tensors.items():
-        if not tensor.is_floating_point():
-            raise InputError(f"{path}: {name} holds no floating-point numbers, but {tensor.dtype}")
+        kind = str(tensor.dtype).removeprefix("torch.")
+        if kind not in _DTYPES:
+            raise InputError(f"{path}: {name} is {kind}, not one of {', '.join(_DTYPES)}")
         for part in ("lora_A", "lora_B", "lora_magnitude_vector"):
             module, found, _ = name.rpartition(f".{part}")
             if found:
@@ -146,18 +147,11 @@ def other_base(folder: str | Path, base: str) -> str | None:
     return f"{folder} was trained on another base ({record.get('base_model')}, {trained[:64]}) than it is put on here"
 
 
-def trained_prompt(folder: str | Path, taxonomy: Taxonomy) -> Prompt | None:
-    """The prompt that an adapter's run record holds; None without one, and, with a note, where it has changed since."""
-    record, where = read_record(folder), str(Path(folder) / "run.json")
-    if not record:
-        return None
+def recorded_prompt(record: Mapping[str, Any], taxonomy: Taxonomy) -> Prompt | None:
+    """The prompt that an adapter's run record holds; None where it holds none, or one that has changed since."""
     try:
-        return recall(_part(record, "prompt"), taxonomy, where)
+        return recall(_part(record, "prompt"), taxonomy, "run.json")
     except InputError:
-        print(
-            f"note: {where}: was trained with a prompt or taxonomy that is not known here; its answers may be worse",
-            file=sys.stderr,
-        )
         return None
 
 

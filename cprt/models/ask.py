@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
 from tqdm import tqdm
 
 from cprt.errors import InputError
-from cprt.images import load_image
+from cprt.images import image_size, load_image
 from cprt.models.adapter import read_config
 from cprt.models.endpoint import Endpoint
 from cprt.models.local import LocalModel
@@ -109,9 +109,8 @@ def _batches(requests: Mapping[str, Request], size: int) -> Iterator[list[tuple[
 def _pixels(path: Path) -> int:
     """How large a photo is, from its header; 0 where there is none to read."""
     try:
-        with Image.open(path) as image:
-            return image.width * image.height
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError, Image.DecompressionBombWarning):
+        return math.prod(image_size(path))
+    except InputError:
         return 0
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from cprt.errors import InputError
 from cprt.provenance import model_digest
+from cprt.services.hub import limit_patience, reason
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 
@@ -165,6 +166,7 @@ def _check_processor(model: str, processor: Any) -> None:
 @contextmanager
 def _reading(model: str) -> Iterator[None]:
     """One line for whatever the files of a broken or hostile checkpoint provoke in the libraries that read them."""
+    limit_patience()
     try:
         _check_json(Path(model))
         yield
@@ -173,7 +175,7 @@ def _reading(model: str) -> Iterator[None]:
     except Exception as error:  # whatever it is: templates raise what they like, tokenizers bare exceptions
         if os.path.sep in model and not os.path.exists(model) and model.count("/") != 1:
             raise InputError(f"{model}: no such model folder") from error
-        raise InputError(f"{model}: cannot be loaded as a model ({first_line(error)})") from error
+        raise InputError(f"{model}: cannot be loaded as a model ({reason(error)})") from error
 
 
 def _check_json(folder: Path) -> None:

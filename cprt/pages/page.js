@@ -89,8 +89,11 @@ function showList(table) {
   }
   function choose(column, name) {
     for (const [other, select] of selects) {
-      if (other === column) offer(other, select);
-      select.value = other === column ? "=" + name : "";
+      select.value = "";
+      if (other === column) {
+        add(select, "option", name).value = "=" + name;
+        select.value = "=" + name;
+      }
     }
     change();
   }

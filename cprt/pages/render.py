@@ -20,7 +20,7 @@ from markupsafe import Markup
 
 from cprt.numbers import is_number
 from cprt.pages.colors import LEVEL_COLORS, LEVEL_COLORS_DARK
-from cprt.words import counted
+from cprt.pages.words import counted
 
 _HERE = Path(__file__).parent
 # Control characters, what turns the direction of writing, and halves of surrogate pairs, which UTF-8 cannot hold.

@@ -6,15 +6,12 @@ import base64
 import hashlib
 import io
 from collections.abc import Hashable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from tqdm import tqdm
-
 from cprt.errors import InputError
 from cprt.files import write_bytes
-from cprt.images import load_image
+from cprt.images import in_parallel, load_image
 
 SIDE = 160  # pixels, the longer side
 
@@ -25,17 +22,10 @@ def thumbnails(files: Mapping[Key, Path], folder: str | Path) -> dict[Key, str]:
     """Small JPEGs of ``files`` as data URIs, left out what cannot be read.
 
     Each is kept in ``folder`` under a digest of the file's place, size and time, so that the next page needs only those
-    of photos that are new or changed. Decoding runs in parallel.
+    of photos that are new or changed.
     """
-    with ThreadPoolExecutor() as pool:  # decoding releases the interpreter lock
-        made = tqdm(
-            pool.map(lambda file: _thumbnail(file, Path(folder)), files.values()),
-            total=len(files),
-            desc="thumbnails",
-            unit="photo",
-            disable=None,
-        )
-        found = dict(zip(files, made, strict=True))
+    made = in_parallel(lambda file: _thumbnail(file, Path(folder)), list(files.values()), "thumbnails")
+    found = dict(zip(files, made, strict=True))
     return {
         key: f"data:image/jpeg;base64,{base64.b64encode(content).decode()}"
         for key, content in found.items()

@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from cprt.config import option, parse, run
 from cprt.files import write_text
-from cprt.provenance import write_run
+from cprt.provenance import sign, write_run
 from cprt.records import write_json
 from cprt.scoring import severity
 from cprt.taxonomy import LEVELS, Taxonomy
@@ -56,7 +56,7 @@ _VISPR_LABEL = {
 
 @dataclass
 class DemoDataArguments:
-    out: str = option("folder to write")
+    out: str = option("folder to write", writes=("images", "annotations", "*2017.txt", "cprt_*.json"))
     seed: int = option("seed of all drawings", 0)
     val: int = option("drawings in the validation split, from which training pairs come", 700)
     test: int = option("drawings in the test split", 320)
@@ -71,9 +71,10 @@ class DemoDataArguments:
 def main(argv: Sequence[str] | None = None) -> None:
     """Command line of ``cprt demo-data``."""
     (args,) = parse(DemoDataArguments, argv, prog="cprt demo-data", description=__doc__)
+    sign("cprt demo-data", Path(args.out) / "run.json")
     for split in _SPLITS:
         _write_split(Path(args.out), split, getattr(args, split), args.seed, args.size)
-    write_run(args.out, args, seed=args.seed)
+    write_run("cprt demo-data", args.out, args, seed=args.seed)
     print(f"{args.out}: {args.val} validation and {args.test} test drawings, with annotations and CPRT labels")
 
 

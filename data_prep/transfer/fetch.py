@@ -1,34 +1,34 @@
 """One file over HTTP: resumed where a connection broke, never glued from two different files, checked when complete.
 
 What has arrived waits as ``NAME.partial``; ``NAME.partial.json`` says which file at which address it is the start of.
+Our own, because ``huggingface_hub`` goes on with a partial file without asking whether the server's is still the same.
 """
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import re
 import shutil
 import ssl
 import time
-import urllib.error
-import urllib.request
 from dataclasses import asdict, dataclass
-from email.message import Message
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from tqdm import tqdm
 
 from cprt import __version__
 from cprt.errors import InputError
+from cprt.models.rate_limiter import LONGEST_WAIT, delay, is_retried, retry_after
 from cprt.provenance import file_digest
 from cprt.records import write_json
 
-_CHUNK = 1 << 20
-_LONGEST_WAIT = 60.0  # seconds, between two attempts and when a server says Retry-After
-_AGAIN = {408, 425, 429, 500, 502, 503, 504}
+if TYPE_CHECKING:
+    import httpx2
+
+_LONGEST_DELAY = 60.0  # seconds, between two attempts where the server asks for no longer one
 _CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)")
 
 
@@ -72,36 +72,52 @@ class _Start:
         """For If-Range, which knows no weak ETags."""
         return self.etag if self.etag and not self.etag.startswith("W/") else self.date
 
-    def same_file(self, headers: Message) -> bool:
+    def same_file(self, headers: httpx2.Headers) -> bool:
         """Whether an answer of these headers speaks of this file; what one side does not state is no difference."""
-        pairs = ((self.etag, headers["ETag"]), (self.date, headers["Last-Modified"]))
+        pairs = ((self.etag, headers.get("ETag")), (self.date, headers.get("Last-Modified")))
         return all(mine is None or theirs is None or mine == theirs for mine, theirs in pairs)
 
 
 class _Broken(Exception):
-    """An attempt that failed in a way the next one need not."""
+    """An attempt that failed in a way the next one need not. ``wait``: seconds that the server asks for."""
 
-    def __init__(self, reason: str, retry_after: str | None = None):
+    def __init__(self, reason: str, wait: float | None = None):
         super().__init__(reason)
-        self.retry_after = retry_after
+        self.wait = wait
+
+
+def is_address(url: Any) -> bool:
+    """Whether this can be fetched: an http or https address with a host, and no user or password, which get about."""
+    import httpx2
+
+    try:
+        host, parts = httpx2.URL(url).host, urlsplit(url)
+        usable = re.fullmatch(rb"[\w.:-]+", host.encode("idna")) and parts.port != 0
+    except (httpx2.InvalidURL, ValueError, TypeError, AttributeError):  # no text; a host or port that is none
+        return False
+    return bool(usable) and parts.scheme in ("http", "https") and parts.username is None
+
+
+def shown(url: str) -> str:
+    """An address for messages and records: without what may be a key to it."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
 def remote_size(url: str, timeout: float) -> int | None:
     """The size that a server states, None where it states none or cannot be asked."""
+    import httpx2
+
     try:
-        with _open(url, {}, timeout, "HEAD") as response:
-            return _length(response.headers)
-    except (OSError, http.client.HTTPException, InputError):
+        with _client(url, timeout) as client:
+            response = client.head(url)
+        return _length(response.headers) if response.is_success else None
+    except (httpx2.HTTPError, InputError):
         return None
 
 
 def fetch(
-    url: str,
-    path: Path,
-    size: int | None = None,
-    sha256: str | None = None,
-    patience: Patience = Patience(),
-    name: str | None = None,
+    url: str, path: Path, size: int | None = None, sha256: str | None = None, patience: Patience = Patience()
 ) -> Fetched:
     """Download ``url`` to ``path``; what an earlier run left of it is used where it is the same file.
 
@@ -111,40 +127,39 @@ def fetch(
 
     Raises InputError in one line: no such file, a wrong size or digest, no room, or a server that keeps failing.
     """
-    download = _Download(url, path, size, sha256, patience, name or path.name)
-    return download.run()
+    return _Download(url, path, size, sha256, patience).run()
 
 
 class _Download:
-    def __init__(self, url: str, path: Path, size: int | None, sha256: str | None, patience: Patience, name: str):
-        self.url, self.path, self.size, self.sha256 = url, path, size, sha256
-        self.patience, self.name = patience, name
+    def __init__(self, url: str, path: Path, size: int | None, sha256: str | None, patience: Patience):
+        self.url, self.path, self.size, self.sha256, self.patience = url, path, size, sha256, patience
         self.partial = path.with_name(path.name + ".partial")
         self.note = path.with_name(path.name + ".partial.json")
         self.received = 0
-        self.bar: Any = None
+
+    def fail(self, message: str) -> InputError:
+        return InputError(f"{shown(self.url)}: {message}")
 
     def run(self) -> Fetched:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         start = self._start()
-        if start.refused is not None:
-            if start.refused == self.sha256:  # the file was right, what it was compared with is now too
-                return self._finish(start, start.refused)
+        if start.refused is not None and start.refused != self.sha256:
             start = self._anew()
-        if not self._complete(start):
-            with tqdm(desc=self.name, total=self.size, unit="B", unit_scale=True, unit_divisor=1024) as self.bar:
-                start = self._persist(start)
+        complete = start.size is not None and self._have() == start.size == (self.size or start.size)
+        if start.refused is None and not complete:
+            with (
+                tqdm(desc=self.path.name, total=self.size, unit="B", unit_scale=True, unit_divisor=1024) as bar,
+                _client(self.url, self.patience.timeout) as client,
+            ):
+                start = self._persist(client, start, bar)
         digest = file_digest(self.partial)
-        if self.sha256 is not None and digest != self.sha256:
-            start.refused = digest
+        if digest != (self.sha256 or digest):
+            start.refused = digest  # should this be what is expected later, the file is used as it is
             write_json(self.note, asdict(start))
-            raise InputError(
-                f"{self.url}: SHA-256 is {digest}, expected {self.sha256}; run again to fetch it anew, or correct the "
-                "expected digest if the publisher has changed the file"
+            raise self.fail(
+                f"SHA-256 is {digest}, expected {self.sha256}; run again to fetch it anew, or correct the expected "
+                "digest if the publisher has changed the file"
             )
-        return self._finish(start, digest)
-
-    def _finish(self, start: _Start, digest: str) -> Fetched:
         with open(self.partial, "rb") as file:
             os.fsync(file.fileno())
         os.replace(self.partial, self.path)
@@ -169,36 +184,35 @@ class _Download:
     def _have(self) -> int:
         return self.partial.stat().st_size if self.partial.is_file() else 0
 
-    def _complete(self, start: _Start) -> bool:
-        return start.size is not None and self._have() == start.size and self._acceptable(start.size)
-
-    def _acceptable(self, size: int) -> bool:
-        return self.size is None or size == self.size
-
-    def _persist(self, start: _Start) -> _Start:
+    def _persist(self, client: httpx2.Client, start: _Start, bar: Any) -> _Start:
         """Attempt after attempt until the file is complete. An attempt counts as useless unless it got further."""
-        useless, furthest, wait = 0, self._have(), self.patience.wait
+        useless, furthest = 0, self._have()
         while True:
             try:
-                return self._attempt(start)
+                return self._attempt(client, start, bar)
             except _Broken as broken:
                 start = self._start()  # as far as it got
                 have = self._have()
                 if have > furthest:
-                    useless, furthest, wait = 0, have, self.patience.wait
+                    useless, furthest = 0, have
                 useless += 1
-                if useless >= self.patience.attempts:
-                    raise InputError(
-                        f"{self.url}: {broken} at byte {have:,}"
-                        + (f" of {start.size:,}" if start.size is not None else "")
-                        + f", {useless} times in a row; run the same command again to go on"
+                if broken.wait is not None and broken.wait > LONGEST_WAIT:
+                    raise self.fail(
+                        f"{broken}, and the server asks to wait {broken.wait:,.0f} seconds; run the same command again "
+                        "then to go on"
                     ) from broken
-                self.bar.set_postfix_str(f"{broken}; trying again")
-                time.sleep(min(_seconds(broken.retry_after) or wait, _LONGEST_WAIT))
-                wait = min(2 * wait, _LONGEST_WAIT)
+                if useless >= self.patience.attempts:
+                    of = "" if start.size is None else f" of {start.size:,}"
+                    raise self.fail(
+                        f"{broken} at byte {have:,}{of}, {useless} times in a row; run the same command again to go on"
+                    ) from broken
+                bar.set_postfix_str(f"{broken}; trying again")
+                time.sleep(max(broken.wait or 0.0, delay(useless, self.patience.wait, _LONGEST_DELAY)))
 
-    def _attempt(self, start: _Start) -> _Start:
+    def _attempt(self, client: httpx2.Client, start: _Start, bar: Any) -> _Start:
         """One request, and all that comes of it written. Raises _Broken when that was not everything."""
+        import httpx2
+
         have = self._have()
         headers = {}
         # Without a validator two different files could be glued, unless a digest would tell.
@@ -207,35 +221,38 @@ class _Download:
             if start.validator:
                 headers["If-Range"] = start.validator
         try:
-            with _open(self.url, headers, self.patience.timeout) as response:
+            with client.stream("GET", self.url, headers=headers) as response:
+                if response.status_code not in (200, 206):
+                    self._refuse(response, start, have)
                 start, offset = self._match(start, have, response)
-                self._receive(response, start, offset)
-        except urllib.error.HTTPError as error:
-            if error.code == 416 and headers:  # nothing after what we have: another file, or a length that was not true
-                self._anew()
-                stated = "more" if start.size is None else f"{start.size:,}"
-                raise InputError(
-                    f"{self.url}: the server stated {stated} bytes, then had only {have:,}; run again to fetch it anew"
-                ) from error
-            if error.code in _AGAIN:
-                raise _Broken(f"HTTP status {error.code}", error.headers["Retry-After"]) from error
-            raise InputError(f"{self.url}: HTTP status {error.code} ({error.reason})") from error
-        except urllib.error.URLError as error:
-            if isinstance(error.reason, ssl.SSLCertVerificationError):
-                raise InputError(f"{self.url}: {_reason(error.reason)}") from error
-            raise _Broken(f"no connection ({_reason(error.reason)})") from error
-        except http.client.HTTPException as error:
-            raise _Broken(f"the answer broke off ({type(error).__name__})") from error
-        except (ConnectionError, TimeoutError, ssl.SSLError) as error:
-            raise _Broken(f"the connection broke ({_reason(error)})") from error
+                self._receive(response, start, offset, bar)
+        except httpx2.TransportError as error:
+            fault = _root_cause(error)
+            reason = f" ({fault.strerror or fault})" if isinstance(fault, OSError) else ""
+            if isinstance(fault, ssl.SSLCertVerificationError):
+                raise self.fail(f"no connection ({fault.verify_message})") from error
+            what = "no connection" if isinstance(error, httpx2.ConnectError) else "the connection broke"
+            raise _Broken(what + reason) from error
+        except httpx2.TooManyRedirects as error:
+            raise self.fail("is redirected without end") from error
         return start
 
-    def _match(self, start: _Start, have: int, response: Any) -> tuple[_Start, int]:
+    def _refuse(self, response: httpx2.Response, start: _Start, have: int) -> None:
+        status = response.status_code
+        if status == 416 and have:  # nothing after what we have: another file, or a length that was not true
+            self._anew()
+            stated = "more" if start.size is None else f"{start.size:,}"
+            raise self.fail(f"the server stated {stated} bytes, then had only {have:,}; run again to fetch it anew")
+        if is_retried(status):
+            raise _Broken(f"HTTP status {status}", retry_after(response.headers.get("Retry-After"), time.time()))
+        raise self.fail(f"HTTP status {status} ({response.reason_phrase})")
+
+    def _match(self, start: _Start, have: int, response: httpx2.Response) -> tuple[_Start, int]:
         """Which file the answer brings, and from which byte on. Raises InputError when it is not the wanted one."""
         headers = response.headers
         offset = 0
-        if response.status == 206:
-            found = _CONTENT_RANGE.fullmatch(headers["Content-Range"] or "")
+        if response.status_code == 206:
+            found = _CONTENT_RANGE.fullmatch(headers.get("Content-Range", ""))
             total = int(found[3]) if found and found[3] != "*" else start.size
             goes_on = found is not None and found[1] is not None and int(found[1]) == have
             if not goes_on or start.size not in (None, total) or not start.same_file(headers):
@@ -243,65 +260,68 @@ class _Download:
                 raise _Broken("the file has changed")
             start.size, offset = total, have
         else:
-            start = _Start(self.url, _length(headers), headers["ETag"], headers["Last-Modified"])
-            if start.size is None and self.size is None and self.sha256 is None and not response.chunked:
-                raise InputError(f"{self.url}: the server states no length; give its size or sha256")
-        if start.size is not None and not self._acceptable(start.size):
+            start = _Start(self.url, _length(headers), headers.get("ETag"), headers.get("Last-Modified"))
+            is_chunked = "chunked" in headers.get("Transfer-Encoding", "")
+            if start.size is None and self.size is None and self.sha256 is None and not is_chunked:
+                raise self.fail("the server states no length; give its size or sha256")
+        if start.size is not None and start.size != (self.size or start.size):
             self._anew()
-            raise InputError(f"{self.url}: the server offers {start.size:,} bytes, expected {self.size:,}")
+            raise self.fail(f"the server offers {start.size:,} bytes, expected {self.size:,}")
         return start, offset
 
-    def _receive(self, response: Any, start: _Start, offset: int) -> None:
+    def _receive(self, response: httpx2.Response, start: _Start, offset: int, bar: Any) -> None:
         total = start.size if start.size is not None else self.size
-        if total is not None:
-            _check_room(self.path.parent, total - offset, self.name)
+        free = shutil.disk_usage(self.path.parent).free
+        if total is not None and total - offset > free:
+            raise InputError(
+                f"{self.path.parent}: {self.path.name} needs {total - offset:,} more bytes, {free:,} are free"
+            )
         write_json(self.note, asdict(start))  # first: bytes without a note are never used
-        self.bar.reset(total)
-        self.bar.update(offset)
+        bar.reset(total)
+        bar.update(offset)
+        have = offset
         with open(self.partial, "r+b" if offset else "wb") as file:
             file.seek(offset)
             file.truncate()
-            # read1 hands over what has arrived: a broken connection or a kill loses none of it.
-            while (have := file.tell()) != total:
-                data = response.read1(_CHUNK if total is None else min(_CHUNK, total - have))
-                if not data:
-                    break
+            for data in response.iter_raw():  # as it arrives: a broken connection or a kill loses none of it
+                have += len(data)
+                if total is not None and have > total:
+                    self._anew()
+                    raise self.fail(f"the server sends more than the expected {total:,} bytes")
                 file.write(data)
                 file.flush()
                 self.received += len(data)
-                self.bar.update(len(data))
-            more = start.size is None and total is not None and response.read1(1)
+                bar.update(len(data))
         if total is not None and have < total:
             raise _Broken("the connection broke")
-        if more:
-            self._anew()
-            raise InputError(f"{self.url}: the server sends more than the expected {total:,} bytes")
 
 
-def _open(url: str, headers: dict[str, str], timeout: float, method: str = "GET") -> Any:
+def _client(url: str, timeout: float) -> httpx2.Client:
+    """Follows redirects, never to an address that is none or, from https, to one that is less secure."""
+    import httpx2
+
+    def check(request: httpx2.Request) -> None:
+        target = str(request.url)
+        if not is_address(target):
+            raise InputError(f"{shown(url)}: leads to an address that cannot be fetched")
+        if url.startswith("https:") and not target.startswith("https:"):
+            raise InputError(f"{shown(url)}: leads to {shown(target)}, which is less secure")
+
     # Compressed on the way, ranges would count other bytes than the file's.
-    headers = {"User-Agent": f"cprt/{__version__}", "Accept-Encoding": "identity", **headers}
-    response = urllib.request.urlopen(urllib.request.Request(url, headers=headers, method=method), timeout=timeout)
-    if not response.url.startswith(("https:", "http:") if url.startswith("http:") else "https:"):
-        response.close()
-        raise InputError(f"{url}: leads to {response.url}, which is less secure")
-    return response
+    headers = {"User-Agent": f"cprt/{__version__}", "Accept-Encoding": "identity"}
+    try:
+        return httpx2.Client(headers=headers, timeout=timeout, follow_redirects=True, event_hooks={"request": [check]})
+    except (ImportError, ValueError) as error:  # its message could show a password
+        raise InputError("the proxy that the environment names (HTTPS_PROXY, ALL_PROXY) cannot be used") from error
 
 
-def _length(headers: Message) -> int | None:
-    stated = headers["Content-Length"]
-    return int(stated) if stated is not None and stated.isdecimal() else None
+def _length(headers: httpx2.Headers) -> int | None:
+    stated = headers.get("Content-Length", "")
+    return int(stated) if stated.isdecimal() and stated.isascii() else None
 
 
-def _seconds(retry_after: str | None) -> float | None:
-    return float(retry_after) if retry_after is not None and retry_after.strip().isdecimal() else None
-
-
-def _reason(error: Any) -> str:
-    return " ".join(str(getattr(error, "strerror", None) or error).split()) or type(error).__name__
-
-
-def _check_room(folder: Path, wanted: int, name: str) -> None:
-    free = shutil.disk_usage(folder).free
-    if wanted > free:
-        raise InputError(f"{folder}: {name} needs {wanted:,} more bytes, {free:,} are free")
+def _root_cause(error: BaseException) -> BaseException:
+    """What really went wrong: the library wraps it."""
+    while (inner := error.__cause__ or error.__context__) is not None:
+        error = inner
+    return error

@@ -13,9 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cprt.hub import limit_patience, reason
+
 from cprt.errors import InputError
 from cprt.files import is_safe_path
 from cprt.provenance import file_digest
+from data_prep.transfer.fetch import is_address
 
 
 @dataclass(frozen=True)
@@ -60,9 +63,13 @@ def fetch_hub_files(wanted: HubFiles, names: list[str], out: Path, record: Mappi
 
     A file that was recorded for the same commit before must be the same again. Raises InputError.
     """
+    endpoint = os.environ.get("HF_ENDPOINT")
+    if endpoint and not is_address(endpoint):  # not shown: it may hold a password
+        raise InputError("HF_ENDPOINT is no address: it must be http(s)://HOST[:PORT] without a user or password")
     from httpx2 import HTTPError
     from huggingface_hub import hf_hub_download
 
+    limit_patience()
     known = dict(record.get("files", {})) if _same_source(wanted, record) else {}
     commit = record["commit"] if known else None
     stage = out / ".hub.partial"  # the library keeps its notes there: they are not ours to leave behind
@@ -75,7 +82,7 @@ def fetch_hub_files(wanted: HubFiles, names: list[str], out: Path, record: Mappi
                     ).commit_hash
                 path = hf_hub_download(wanted.repo, name, repo_type="dataset", revision=commit, local_dir=stage)
             except (OSError, ValueError, HTTPError) as error:
-                raise InputError(f"{wanted.repo}@{commit or wanted.revision}: {name}: {_reason(error)}") from error
+                raise InputError(f"{wanted.repo}@{commit or wanted.revision}: {name}: {reason(error)}") from error
             digest = file_digest(path)
             expected = wanted.files[name] or known.get(name, {}).get("sha256")
             if expected is not None and digest != expected:
@@ -90,11 +97,3 @@ def fetch_hub_files(wanted: HubFiles, names: list[str], out: Path, record: Mappi
 
 def _same_source(wanted: HubFiles, record: Mapping[str, Any]) -> bool:
     return (record.get("repo"), record.get("revision")) == (wanted.repo, wanted.revision)
-
-
-def _reason(error: BaseException) -> str:
-    """The first line of what really went wrong: the library wraps it in advice."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__

@@ -20,21 +20,18 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cprt import paper
 from cprt.config import option, parse, run
-from cprt.files import read_yaml
 from cprt.metrics.agreement import KINDS, MISSING, measure
-from cprt.provenance import write_run
+from cprt.provenance import run_path, sign, write_run
 from cprt.records import PREDICTION_STATUSES, write_json
 from cprt.taxonomy import LEVELS, Taxonomy
 from eval.agreement.rows import Row, assemble, read_annotations, read_answers
-
-PAPER = Path(__file__).with_name("paper_table2.yaml")
 
 
 @dataclass
@@ -76,9 +73,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         "table2": table2(found),
         **found,
     }
+    sign("cprt agreement", run_path(args.out))
     write_json(args.out, result)
     inputs = {f"{name}_{i}": path for name in ("answers", "annotations") for i, path in enumerate(getattr(args, name))}
-    write_run(args.out, args, inputs, seed=args.seed, taxonomy=taxonomy.digest)
+    write_run("cprt agreement", args.out, args, inputs, seed=args.seed, taxonomy=taxonomy.digest)
     print_report(result, taxonomy, args.out)
 
 
@@ -105,13 +103,6 @@ def _shared_images(answers: NDArray[np.int8], kinds: Sequence[str]) -> NDArray[n
 # --- Beside the paper --------------------------------------------------------------------------------------------
 
 
-def paper_table2() -> dict[str, Any]:
-    """The paper's Table 2 and its figures a level, as published."""
-    content: dict[str, Any] = read_yaml(PAPER)
-    by_level = "human_agreement_percent_by_level"
-    return content | {by_level: {int(level): percent for level, percent in content[by_level].items()}}
-
-
 def table2(found: dict[str, Any]) -> list[dict[str, Any]]:
     """Our rows in the order of the paper's table, each with the paper's row on the same annotators under ``paper``.
 
@@ -123,18 +114,18 @@ def table2(found: dict[str, Any]) -> list[dict[str, Any]]:
     ours += [(f"{a}-{b}", (a, b), part) for part in found["model_model"]["pairs"] for a, b in [part["annotators"]]]
     for name, group in (("All models-Human", "model_human"), ("All pairs of models", "model_model")):
         ours.append((name, ("", ""), found[group]["pooled"]))
-    published = paper_table2()["rows"]
+    published = paper.table2()
     rows: list[dict[str, Any]] = []
     used: list[str] = []
     for comparison, between, part in ours:
-        paper = next((row for row in published if _is_same(between, row["between"])), None)
-        used += [paper["comparison"]] if paper else []
+        same = next((row for row in published if _is_same(between, row["between"])), None)
+        used += [same["comparison"]] if same else []
         kept = {name: part["overall"][name] for name in ("n", "agreement", "kappa", "ci")}
-        rows.append({"comparison": comparison, **kept, "paper": paper})
-    for paper in published:
-        if paper["comparison"] not in used:
+        rows.append({"comparison": comparison, **kept, "paper": same})
+    for row in published:
+        if row["comparison"] not in used:
             nothing = {"n": 0, "agreement": None, "kappa": None, "ci": {"agreement": None, "kappa": None}}
-            rows.append({"comparison": paper["comparison"], **nothing, "paper": paper})
+            rows.append({"comparison": row["comparison"], **nothing, "paper": row})
     return rows
 
 
@@ -174,21 +165,23 @@ def print_report(result: dict[str, Any], taxonomy: Taxonomy, out: str) -> None:
     width = max(20, *(len(row["comparison"]) for row in result["table2"]))
     print(f"\n{'Table 2':<{width}}  {'items':>6}  {'agreement':>22}  {'kappa':>24}  {'paper':>6} {'kappa':>6}")
     for row in result["table2"]:
-        paper = row["paper"] or {}
+        published = row["paper"] or {}
         ours = (
             f"{_percent(row['agreement'], row['ci']['agreement']):>22}  {_figure(row['kappa'], row['ci']['kappa']):>24}"
         )
         print(
-            f"{row['comparison']:<{width}}  {row['n']:>6}  {ours}  {_percent_of(paper.get('agreement_percent')):>6}"
-            f" {_figure(paper.get('kappa')):>6}"
+            f"{row['comparison']:<{width}}  {row['n']:>6}  {ours}  {_percent_of(published.get('agreement_percent')):>6}"
+            f" {_figure(published.get('kappa')):>6}"
         )
     _print_parts(result, taxonomy)
 
 
 def _print_parts(result: dict[str, Any], taxonomy: Taxonomy) -> None:
     human, model, pair = result["human_human"], result["model_human"]["pooled"], result["model_model"]["pooled"]
-    by_level = paper_table2()["human_agreement_percent_by_level"]
-    lines = [("overall", [part["overall"] for part in (human, model, pair)], None)]
+    by_level = paper.human_agreement_by_level()
+    lines: list[tuple[str, list[Any], float | None]] = [
+        ("overall", [part["overall"] for part in (human, model, pair)], None)
+    ]
     for level in LEVELS:
         parts = [part["levels"][str(level)] for part in (human, model, pair)]
         lines.append((f"level {level}", parts, by_level.get(level)))
@@ -200,9 +193,9 @@ def _print_parts(result: dict[str, Any], taxonomy: Taxonomy) -> None:
         f"     {'agree':>6} {'kappa':>6} {'over':>6} {'under':>6} {'diff':>7}"
         f"   {'agree':>6} {'kappa':>6}"
     )
-    for name, (h, m, p), paper in lines:
+    for name, (h, m, p), published in lines:
         print(
-            f"{name:<{width}}  {_percent(h['agreement']):>6} {_percent_of(paper):>6} {_figure(h['kappa']):>6}"
+            f"{name:<{width}}  {_percent(h['agreement']):>6} {_percent_of(published):>6} {_figure(h['kappa']):>6}"
             f" {_figure(h['alpha']):>6}     {_percent(m['agreement']):>6} {_figure(m['kappa']):>6}"
             f" {_percent(m['over_rate']):>6} {_percent(m['under_rate']):>6}"
             f" {_percent(m['signed_difference'], sign='+'):>7}"

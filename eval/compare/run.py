@@ -24,7 +24,7 @@ from cprt.errors import InputError
 from cprt.images import image_root
 from cprt.metrics.severity import paired_differences
 from cprt.numbers import is_number
-from cprt.provenance import file_digest, write_run
+from cprt.provenance import file_digest, sign, write_run
 from cprt.records import Label, Prediction, read_json, read_labels, read_predictions, write_json
 from cprt.taxonomy import Taxonomy
 from eval.metrics import HEADS, measure, show
@@ -38,7 +38,7 @@ _ALL = "all"
 class CompareArguments:
     runs: list[str] = option("folders that cprt eval wrote; the first is what others are held against")
     labels: str = option("labels.jsonl that they were evaluated on")
-    out: str = option("folder to write")
+    out: str = option("folder to write", writes=("compare.json", "report.html", "*.png"))
     against: str | None = option("name of the run that others are held against, or all for every pair", None)
     resamples: int = option("bootstrap resamples", 2000)
     seed: int = option("of the resamples", 0)
@@ -102,6 +102,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         "curves": curves(runs),
     }
     out = Path(args.out)
+    sign("cprt compare", out / "run.json")
     write_json(out / "compare.json", comparison)
     from eval.report.write import write_report
 
@@ -120,7 +121,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         for one, folder in zip(runs, folders, strict=True)
         for file in ("predictions.jsonl", "metrics.json")
     }
-    write_run(out, args, inputs, seed=args.seed, taxonomy=taxonomy.digest)
+    write_run("cprt compare", out, args, inputs, seed=args.seed, taxonomy=taxonomy.digest)
     print(terminal(comparison))
     print(f"\n{page}: the page, with pictures beside it; {out / 'compare.json'}: all figures")
     if args.wandb:

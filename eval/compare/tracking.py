@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from cprt.services.tracking import log_table, start_run
 from cprt.taxonomy import LEVELS
-from cprt.tracking import log_table, start_run
 from eval.metrics import HEADS
 
 STEP = "training_step"

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from cprt.advice import compose
 from cprt.errors import InputError
+from cprt.guidance.advice import compose
 from cprt.records import Label, Prediction, read_json
 from cprt.taxonomy import Taxonomy
 

@@ -30,7 +30,7 @@ from cprt.models.rate_limiter import Stopped
 from cprt.models.response_cache import ResponseCache
 from cprt.models.spec import ModelSpec, Request
 from cprt.prompts import Prompt, assuming_faces_anonymised, recall
-from cprt.provenance import write_run
+from cprt.provenance import sign, write_run
 from cprt.records import Prediction, read_json, read_labels, read_predictions, write_json, write_jsonl
 from cprt.scoring import level_of
 from cprt.taxonomy import Taxonomy
@@ -45,7 +45,10 @@ class CounterfactualArguments:
     runs: list[str] = option("folders that cprt eval wrote, one for each model and prompt")
     labels: str = option("labels.jsonl with the truth of every attribute")
     images: str = option("folder that holds images/, or images/ itself")
-    out: str = option("folder to write")
+    out: str = option(
+        "folder to write",
+        writes=("answers.jsonl", "selection.jsonl", "counterfactual.jsonl", "summary.json", "change.png"),
+    )
     annotations: str | None = option("VISPR's annotations: where they name a fingerprint, biometrics stay", None)
     size: int = option("photos", 100)
     confidence: float = option("every run's score is nearer to the truth than this", 0.1)
@@ -104,6 +107,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise InputError(f"{args.labels}: on no photo are all runs within {args.confidence:g} of the truth")
     check_images(root, [case.image for case in cases], decode=False)
     out = Path(args.out)
+    sign("cprt counterfactual", out / "run.json")
     write_jsonl(out / "selection.jsonl", [dataclasses.asdict(case) for case in cases])
 
     with ResponseCache(out / "answers.jsonl") as cache:
@@ -116,6 +120,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     config = {**vars(args), "base_url": args.base_url and "endpoint"}
     inputs = {"labels": args.labels, **{f"run_{i}": f"{one}/predictions.jsonl" for i, one in enumerate(args.runs)}}
     write_run(
+        "cprt counterfactual",
         out,
         config,
         inputs,

@@ -9,6 +9,7 @@ from typing import Any
 
 from cprt.pages.listing import Cell, Column, Listing, Part, cell, level
 from cprt.pages.render import figure, render
+from cprt.paper import table6
 from cprt.records import Label, Prediction
 from cprt.taxonomy import LEVELS, Taxonomy
 from eval.metrics import HEADS
@@ -37,7 +38,7 @@ def page(
     lists = _Lists({of_photo[0].label.id: number for number, of_photo in enumerate(photos)}, list(pictures), taxonomy)
     levels = Counter(label.level for label in labels)
     asked = {name: sorted({str(row.prompt) for row in found if row.prompt}) for name, found in runs.items()}
-    paper = worked.paper_table6()
+    paper = table6()
     return render(
         "report",
         title=f"Privacy judges on {len(labels):,} photos",

@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cprt.files import read_yaml
 from cprt.metrics.bootstrap import interval
 from cprt.records import Label, Prediction
 from cprt.scoring import level_of
 from cprt.taxonomy import LEVELS, Taxonomy
 from eval.metrics import HEADS
 
-PAPER = Path(__file__).with_name("paper_table6.yaml")
 BINS = 10
 LISTED = 100  # rows of each run in either list
 FEWEST_SCORES = 5  # a judge that uses fewer distinct ones tells photos of one level hardly apart
@@ -135,12 +132,6 @@ def reliability_of(labels: Sequence[Label], predictions: Sequence[Prediction]) -
 
 
 # --- Tables ------------------------------------------------------------------------------------------------------
-
-
-def paper_table6() -> list[dict[str, Any]]:
-    """The rows of the paper's Table 6, figures under the names of metrics.json."""
-    content = read_yaml(PAPER)
-    return [dict(zip(content["columns"], row, strict=True)) for row in content["rows"]]
 
 
 def other_ways(metrics: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:

@@ -5,15 +5,17 @@ PATHs are photos, or folders searched to any depth. Every reply is kept in ``NAM
 nothing again. Without ``--out`` there is a table on the terminal, and nothing is kept. A row of the JSONL::
 
     {"root": "photos", "path": "a/b.jpg", "status": "ok", "score": 0.812, "level": 1,
-     "attributes": [{"key": "gov_ids", "name": "gov ids", "level": 1, "regulations": {"GDPR": "...", ...} or null,
-                     "score_without": 0.514, "level_without": 2}, ...],
+     "flag_score": 0.812, "contradiction": false,
+     "attributes": [{"key": "gov_ids", "name": "government ID", "level": 1,
+                     "regulations": {"GDPR": "...", ...} or null, "score_without": 0.514, "level_without": 2}, ...],
      "advice": {"composed_score": 0.761, "composed_level": 1, "hide_first": "gov_ids",
                 "order": [{"hide": "gov_ids", "score": 0.514, "level": 2}]},
      "flagged": true, "text": "{...}", "error": null}
 
-``score`` is the model's, and ``flagged`` goes by it; ``advice``, ``score_without`` and ``level_without`` are worked out
-from the attributes that the model names. Without a score (status unparsed, refused, error) ``flagged`` is null: then a
-person has to look.
+``score`` is what the model states; ``advice``, ``score_without`` and ``level_without`` are worked out from the
+attributes that it names. ``flagged`` goes by ``flag_score``, the more severe of the two unless ``--flag_by`` says
+otherwise, and ``contradiction`` says whether they are of different levels. Without a score (status unparsed, refused,
+error) ``flagged`` is null: then a person has to look.
 """
 
 from __future__ import annotations
@@ -23,31 +25,32 @@ import math
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
 from tqdm import tqdm
 
-from cprt.advice import compose, hide_in_order, without_each
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.files import write_text
-from cprt.models.adapter import trained_prompt
+from cprt.images import reason
 from cprt.models.ask import Model
 from cprt.models.checkpoint import DTYPES
 from cprt.models.rate_limiter import Stopped
 from cprt.models.response_cache import ResponseCache
 from cprt.models.spec import ModelSpec, Request
+from cprt.pages.words import counted
 from cprt.prompts import PROMPTS, TARGETS, Prompt, build
-from cprt.provenance import write_run
+from cprt.provenance import run_path, sign, write_run
 from cprt.records import PREDICTION_STATUSES, read_labels, read_predictions, write_jsonl
-from cprt.regulations import regulations_of
 from cprt.taxonomy import Taxonomy
-from eval.judges import asked_otherwise
+from eval.judges import asked_otherwise, trained_prompt
 from eval.responses import read
 from eval.score.page import page
-from eval.score.photos import Found, Photo, as_text, find_photos, printable, reason
+from eval.score.photos import Found, Photo, as_text, find_photos, printable
+from eval.score.rows import FLAG_BY, flag_score, named
 from eval.score.table import note, show_faults, show_table
 from eval.score.threshold import Threshold, choose
 
@@ -72,6 +75,11 @@ class ScoreArguments:
         "what to answer; null: as the adapter was trained, else attributes", None, choices=list(TARGETS)
     )
     flag_above: float | None = option("mark photos with this score or more", None)
+    flag_by: str = option(
+        "score to mark by: stated by the model, composed of the attributes it names, or the more severe of the two",
+        "severe",
+        choices=list(FLAG_BY),
+    )
     until_level: int | None = option("advise what to hide until this level is reached; null: until it is milder", None)
     until_score: float | None = option("advise until the score is below this", None)
     threshold_from: str | None = option("predictions.jsonl on the hold-out: choose flag_above from it", None)
@@ -154,6 +162,8 @@ def settle(args: ScoreArguments, taxonomy: Taxonomy) -> tuple[Prompt, ModelSpec]
     prompt = build(name, target, taxonomy)
     if trained is not None and prompt.digest != trained.digest:
         note(asked_otherwise(str(args.adapter), trained))
+    if target == "score" and args.flag_by == "composed":
+        raise InputError("flag_by composed needs target attributes: without them there is nothing to compose")
     if target == "score":
         why = f", as {args.adapter} was trained" if trained is not None and args.target is None else ""
         note(f"--target score{why}: scores alone, without attributes and advice")
@@ -176,8 +186,12 @@ def settle(args: ScoreArguments, taxonomy: Taxonomy) -> tuple[Prompt, ModelSpec]
 def choose_threshold(args: ScoreArguments, taxonomy: Taxonomy) -> Threshold | None:
     if args.threshold_from is None or args.threshold_labels is None:
         return None
-    labels = read_labels(args.threshold_labels, taxonomy)
-    return choose(labels, read_predictions(args.threshold_from), args.recall, args.threshold_from, args.population)
+    labels, predictions = read_labels(args.threshold_labels, taxonomy), read_predictions(args.threshold_from)
+    by = args.flag_by if any(row.composed_score is not None for row in predictions) else "stated"
+    if by != args.flag_by:
+        note(f"{args.threshold_from} holds no composed score: the threshold is chosen from stated scores")
+    measured = [replace(row, score=flag_score(row.score, row.composed_score, by)) for row in predictions]
+    return choose(labels, measured, args.recall, args.threshold_from, args.population)
 
 
 def ask(
@@ -212,7 +226,8 @@ def ask(
             if (
                 key is not None and response is not None and "error" in response
             ):  # it names the first photo of these bytes
-                response = {"error": reason(response["error"], requests[key].images[0])}
+                first = requests[key].images[0]
+                response = {"error": reason(response["error"], first, first.name)}
             rows.append(score_row(photo, response, args, taxonomy))
     return rows, stopped
 
@@ -223,38 +238,21 @@ def score_row(
     """One row of the output (see above) from a kept response."""
     outcome = read(response, args.max_new_tokens, taxonomy)
     answer = outcome.answer
-    attributes, advice = None, None
+    composed = attributes = advice = None
     if answer.attributes is not None:
-        level_of_key = {attribute.key: attribute.level for attribute in taxonomy.attributes}
-        attributes = [
-            {
-                "key": key,
-                "name": key.replace("_", " "),
-                "level": level_of_key[key],
-                "regulations": regulations_of(key, taxonomy),
-                "score_without": left.score,
-                "level_without": left.level,
-            }
-            for key, left in without_each(answer.attributes, taxonomy).items()
-        ]
-        composed = compose(answer.attributes, taxonomy)
-        steps = hide_in_order(answer.attributes, args.until_level, args.until_score, taxonomy)
-        advice = {
-            "composed_score": composed.score,
-            "composed_level": composed.level,
-            "hide_first": attributes[0]["key"] if attributes else None,
-            "order": [{"hide": step.key, "score": step.score, "level": step.level} for step in steps],
-        }
-    flagged = None if answer.score is None or args.flag_above is None else answer.score >= args.flag_above
+        composed, attributes, advice = named(answer.attributes, args.until_level, args.until_score, taxonomy)
+    by = flag_score(answer.score, None if composed is None else composed.score, args.flag_by)
     return {
         "root": as_text(photo.root),
         "path": as_text(photo.path),
         "status": outcome.status,
         "score": answer.score,
         "level": answer.level,
+        "flag_score": by,
+        "contradiction": None if composed is None else composed.level != answer.level,
         "attributes": attributes,
         "advice": advice,
-        "flagged": flagged,
+        "flagged": None if by is None or args.flag_above is None else by >= args.flag_above,
         "text": None if outcome.text is None else as_text(outcome.text),
         "error": None if outcome.error is None else as_text(outcome.error),
     }
@@ -271,8 +269,12 @@ def save(
 ) -> None:
     """The output and the record of what made it."""
     assert args.out is not None
+    sign("cprt score", run_path(args.out))
     if args.out.endswith(".html"):
-        write_text(args.out, page(rows, [photo.file for photo in found.photos], taxonomy, args.thumbnails))
+        facts = made_with(args, prompt, threshold)
+        write_text(
+            args.out, page(args.out, rows, [photo.file for photo in found.photos], taxonomy, facts, args.thumbnails)
+        )
     else:
         write_jsonl(args.out, rows)
     names = [name for name in ("threshold_from", "threshold_labels") if getattr(args, name)]
@@ -281,6 +283,7 @@ def save(
     if args.base_url:
         config["base_url"] = "endpoint"
     write_run(
+        "cprt score",
         args.out,
         config,
         inputs,
@@ -292,12 +295,33 @@ def save(
     )
 
 
+def made_with(args: ScoreArguments, prompt: Prompt, threshold: Threshold | None) -> dict[str, str]:
+    """What the page says made it, in words."""
+    flags = "none: no threshold was given (flag_above)"
+    if args.flag_above is not None:
+        flags = f"{args.flag_above:g} or more, by {FLAG_BY[args.flag_by]}"
+    if threshold is not None:
+        flags += (
+            f"; chosen for a recall of {args.recall:g} on {counted(threshold.rows, 'labelled photo')}, where it has "
+            f"recall {threshold.recall:.3f} and precision {threshold.precision:.3f} of level 1"
+        )
+    return {
+        "Model": args.model,
+        "Adapter": args.adapter or "none",
+        "Asked with": f"{prompt.name} prompt for {'the score' if prompt.target == 'score' else 'attributes and score'}",
+        "On": datetime.now().date().isoformat(),
+        "Flagged": flags,
+    }
+
+
 def _finish(args: ScoreArguments, rows: Sequence[dict[str, Any]], stopped: Stopped | None) -> None:
     counts = Counter(row["status"] for row in rows)
     shown = ", ".join(f"{counts[status]} {status}" for status in PREDICTION_STATUSES if counts[status])
     flagged = sum(row["flagged"] is True for row in rows)
     flags = "" if args.flag_above is None else f"; {flagged} flagged (score {args.flag_above} or more)"
-    print(f"{args.out or 'scored'}: {len(rows)} photos ({shown}){flags}")
+    against = sum(row["contradiction"] is True for row in rows)
+    flags += f"; {counted(against, 'contradiction')}: the score and the attributes are of two levels" if against else ""
+    print(f"{args.out or 'scored'}: {counted(len(rows), 'photo')} ({shown}){flags}")
     if stopped is not None:
         raise stopped
     if not counts["ok"]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import sys
 import textwrap
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from cprt.regulations import notes_of, regulations_of
+from cprt.guidance.regulations import notes_of, regulations_of
+from cprt.pages.words import counted
 from cprt.scoring import format_score
 from cprt.taxonomy import Taxonomy
 from eval.score.photos import Found, printable
+from eval.score.rows import contradiction, most_severe_first
 
 MOST_ROWS = 20  # beside a file that holds them all
 MOST_FAULTS = 20
@@ -19,11 +22,6 @@ MOST_FAULTS = 20
 def note(text: str) -> None:
     """One line on stderr."""
     print(f"note: {text}", file=sys.stderr)
-
-
-def by_score(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows with a score, the most severe first."""
-    return sorted((row for row in rows if row["score"] is not None), key=lambda row: -row["score"])
 
 
 def name_of(row: dict[str, Any], rows_have_one_root: bool) -> str:
@@ -39,7 +37,7 @@ def show_table(rows: Sequence[dict[str, Any]], taxonomy: Taxonomy, flagging: boo
     """Score, level and name of every photo, most severe first, and under it what the score would be without each
     attribute and what to hide; then what the laws of Table 4 say about the attributes met.
     """
-    scored = by_score(rows)
+    scored = most_severe_first(rows)
     shown = scored if full else scored[:MOST_ROWS]
     if not shown:
         return
@@ -56,6 +54,12 @@ def show_table(rows: Sequence[dict[str, Any]], taxonomy: Taxonomy, flagging: boo
 
 
 def _details(row: dict[str, Any], taxonomy: Taxonomy) -> list[str]:
+    if row["contradiction"]:
+        return [contradiction(row, partial(format_score, taxonomy=taxonomy)), *_advice(row, taxonomy)]
+    return _advice(row, taxonomy)
+
+
+def _advice(row: dict[str, Any], taxonomy: Taxonomy) -> list[str]:
     advice = row["advice"]
     if advice is None:
         return (
@@ -66,10 +70,8 @@ def _details(row: dict[str, Any], taxonomy: Taxonomy) -> list[str]:
     if not row["attributes"]:
         return ["no attribute named"]
     parts = [f"{one['key']} {format_score(one['score_without'], taxonomy)}" for one in row["attributes"]]
-    lines = [f"without: {', '.join(parts)}"]
     composed = format_score(advice["composed_score"], taxonomy)
-    if composed != format_score(row["score"], taxonomy):
-        lines.append(f"these attributes together make {composed}, level {advice['composed_level']}")
+    lines = [f"named attributes make {composed}, level {advice['composed_level']}; without {', '.join(parts)}"]
     if advice["order"]:
         end = advice["order"][-1]
         keys = ", then ".join(step["hide"] for step in advice["order"])
@@ -102,12 +104,8 @@ def show_faults(rows: Sequence[dict[str, Any]], found: Found) -> None:
         print(f"no score: ... and {len(faults) - MOST_FAULTS} more", file=sys.stderr)
     passed = []
     if found.other_files:
-        passed.append(_count(found.other_files, "file") + " not named like a photo")
+        passed.append(counted(found.other_files, "file") + " not named like a photo")
     if found.linked_folders:
-        passed.append(_count(found.linked_folders, "folder") + " behind a link")
+        passed.append(counted(found.linked_folders, "folder") + " behind a link")
     if passed:
         note(f"passed over {' and '.join(passed)}")
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" + ("s" if number != 1 else "")

@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import io
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from eval.report.write import write_report
 pytestmark = pytest.mark.browser
 
 HOSTILE = "</script><script>document.title='hacked'</script><img src=x onerror=\"document.title='hacked'\">"
-PHONE, DESKTOP = 390, 1280
+PHONE, TABLET, DESKTOP = 390, 768, 1280
 
 
 @pytest.fixture(scope="module")
@@ -42,33 +42,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_report(folder / "out", labels, runs, metrics, TAXONOMY, images_root=folder)
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = "/usr/bin/chromium"
-    for argument in ("--headless=new", "--disable-gpu", *(["--no-sandbox"] if os.getuid() == 0 else [])):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
-    yield driver
-    driver.quit()
-
-
 @pytest.fixture
-def open_page(browser: Any, page: Path) -> Callable[..., Any]:
-    def go(width: int = DESKTOP, theme: str = "light", media: str = "screen") -> Any:
-        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width == PHONE}
-        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        features = [{"name": "prefers-color-scheme", "value": theme}]
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})
-        browser.get_log("browser")
-        browser.get(page.as_uri())
-        return browser
-
-    return go
+def open_page(visit: Callable[..., Any], page: Path) -> Callable[..., Any]:
+    return partial(visit, page)
 
 
 def column(driver: Any, number: int, list_id: str = "errors") -> list[str]:
@@ -144,7 +120,7 @@ def test_rows_without_a_score_are_there(open_page):
     assert set(column(driver, 4, "unscored")) == {"refused"}
 
 
-@pytest.mark.parametrize("width", [DESKTOP, PHONE])
+@pytest.mark.parametrize("width", [DESKTOP, TABLET, PHONE])
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_it_fits_the_screen_in_both_themes(open_page, tmp_path, width, theme):
     driver = open_page(width, theme)
@@ -201,3 +177,33 @@ def test_without_scripts_everything_is_there(open_page, browser):
         assert not driver.find_elements("css selector", "select, thead button")
     finally:
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
+
+def test_a_photo_has_a_page_with_the_answers_of_all_runs(open_page):
+    from selenium.webdriver.common.keys import Keys
+
+    driver = open_page()
+    first = driver.find_element("css selector", "#photos tbody th a")
+    name = first.text
+    first.click()
+    dialog = driver.find_element("id", "photo")
+    assert dialog.is_displayed() and dialog.find_element("tag name", "h2").text == name
+    assert [head.text for head in dialog.find_elements("tag name", "h3")] == ["Truth", "base", "tuned"]
+    assert dialog.find_elements("tag name", "img")[0].get_property("naturalWidth") > 0
+    assert '{"score":' in dialog.find_elements("tag name", "pre")[-1].text
+    dialog.find_element("xpath", ".//button[contains(., 'next')]").click()
+    second = driver.find_elements("css selector", "#photos tbody th a")[1].text
+    assert dialog.find_element("tag name", "h2").text == second and driver.current_url.endswith("#photo-1")
+    dialog.send_keys(Keys.ESCAPE)
+    assert not dialog.is_displayed() and "#" not in driver.current_url
+    driver.get(driver.current_url + "#photo-39")  # a link to a photo opens it
+    assert "40 of 40 photos" in driver.find_element("id", "photo").text
+    assert driver.get_log("browser") == []
+
+
+def test_ids_and_names_are_unbroken_on_a_desktop(open_page):
+    """Every id, name of a run and number on one line of its cell."""
+    driver = open_page()
+    script = """return [...document.querySelectorAll("#errors tbody tr")].flatMap(row =>
+        [0, 1, 4, 5, 6, 7].map(column => row.cells[column].querySelector("bdi, span").getClientRects().length))"""
+    assert set(driver.execute_script(script)) == {1}

@@ -21,7 +21,7 @@ class Options:
 
 def test_the_record_stands_beside_its_output_and_says_what_made_it(tmp_path: Path):
     (tmp_path / "labels.json").write_text("[]")
-    write_run(tmp_path / "labels.jsonl", Options(), {"input": tmp_path / "labels.json"}, seed=7)
+    write_run("cprt labels", tmp_path / "labels.jsonl", Options(), {"input": tmp_path / "labels.json"}, seed=7)
     record = json.loads((tmp_path / "labels.run.json").read_text())
     assert record["config"] == {"size": 3} and record["seed"] == 7
     assert record["inputs"]["input"]["sha256"] == hashlib.sha256(b"[]").hexdigest()
@@ -41,7 +41,7 @@ def test_the_record_stands_beside_its_output_and_says_what_made_it(tmp_path: Pat
 )
 def test_no_secret_of_the_command_line_is_recorded(tmp_path: Path, monkeypatch, words: list[str]):
     monkeypatch.setattr(sys, "argv", ["/somewhere/bin/cprt", "eval", *words, "--out", "x"])
-    write_run(tmp_path, {})
+    write_run("cprt eval", tmp_path, {})
     text = (tmp_path / "run.json").read_text()
     assert "hf_secret" not in text and "/somewhere" not in text
     assert json.loads(text)["command"][-2:] == ["--out", "x"]

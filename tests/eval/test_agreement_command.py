@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from cprt import paper
 from cprt.errors import InputError
 from cprt.taxonomy import Taxonomy
-from eval.agreement.run import main, paper_table2, table2
+from eval.agreement.run import main, table2
 
 KEYS = list(Taxonomy.default().keys)
 
@@ -28,10 +29,9 @@ Llama 4-Gemini 75.9% 0.483
 
 
 def test_the_papers_table_is_transcribed():
-    paper = paper_table2()
-    rows = [f"{row['comparison']} {row['agreement_percent']:.1f}% {row['kappa']:.3f}" for row in paper["rows"]]
+    rows = [f"{row['comparison']} {row['agreement_percent']:.1f}% {row['kappa']:.3f}" for row in paper.table2()]
     assert rows == TABLE_2
-    assert paper["human_agreement_percent_by_level"] == {1: 84.4, 2: 94.5, 3: 80}  # section 4.1
+    assert paper.human_agreement_by_level() == {1: 84.4, 2: 94.5, 3: 80}  # section 4.1
 
 
 Answers = tuple[str, str, str, dict[str, Any]]
@@ -114,7 +114,7 @@ def test_a_survey_by_hand(tmp_path: Path, capsys):
         "agreement": None,
         "kappa": None,
         "ci": {"agreement": None, "kappa": None},
-        "paper": paper_table2()["rows"][5],
+        "paper": paper.table2()[5],
     }
 
     out = capsys.readouterr().out

@@ -21,6 +21,7 @@ from judged import TAXONOMY, judge, make_labels
 from PIL import Image
 
 from cprt.pages.render import figure, isolated, script_json
+from cprt.paper import table6
 from cprt.records import Label, Prediction
 from eval.metrics import calibrated, measure
 from eval.report.rows import (
@@ -29,7 +30,6 @@ from eval.report.rows import (
     largest_errors,
     latex,
     markdown,
-    paper_table6,
     provenance,
     reliability,
     without_score,
@@ -92,7 +92,7 @@ def report(folder: Path, labels: list[Label], runs: dict[str, list[Prediction]],
 
 
 def test_table_6_is_the_papers():
-    rows = paper_table6()
+    rows = table6()
     assert len(rows) == 29
     groups = ("Zero-Shot", "Intuition", "Taxonomy", "SFT")
     assert [sum(row["prompting"] == name for row in rows) for name in groups] == [8, 8, 8, 5]
@@ -223,7 +223,9 @@ def test_figures_stand_beside_the_papers_and_other_ways_to_a_score_below(tmp_pat
     labels, held_out = make_labels(60), make_labels(50, seed=9)
     rows = [replace(row, expected_score=row.score) for row in judge(labels, 0.1, prompt="zero_shot")]
     metrics = measure(labels, rows, TAXONOMY, "x", resamples=50)
-    metrics["calibrated"] = calibrated(labels, rows, held_out, judge(held_out, 0.1, seed=5), TAXONOMY, "x", resamples=0)
+    metrics["calibrated"] = calibrated(
+        labels, rows, held_out, judge(held_out, 0.1, seed=5), TAXONOMY, "x", resamples=0, seed=0
+    )
     parsed = Parsed(write_report(tmp_path, labels, {"mine": rows}, {"mine": metrics}, TAXONOMY).read_text())
     by_name = {row[0]: row for row in parsed.rows if len(row) == 9 and row[0] not in ("Photo", "Run")}
     ours = by_name["minezero_shot"]

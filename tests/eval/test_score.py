@@ -9,12 +9,14 @@ import io
 import json
 import math
 import os
-import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
+import urllib.parse
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +29,16 @@ from loopback import Misbehaving
 from PIL import Image
 
 from cprt.errors import InputError
+from cprt.guidance.regulations import regulations_of
 from cprt.images import load_image
 from cprt.models.ask import Model
 from cprt.models.response_cache import ResponseCache
 from cprt.models.spec import ModelSpec, Request
 from cprt.prompts import build
 from cprt.records import Label, Prediction, write_jsonl
-from cprt.regulations import regulations_of
 from cprt.taxonomy import Taxonomy
+from eval.score.page import COLUMNS
+from eval.score.photos import find_photos
 from eval.score.run import ScoreArguments, main, settle
 from eval.score.threshold import choose
 
@@ -196,6 +200,36 @@ def test_a_hostile_folder_loses_nothing_and_stops_nothing(judge, tmp_path, capsy
     said = capsys.readouterr()
     assert "new\\nline \\x1b[31m<b>.png" in said.out and "\x1b" not in said.out + said.err
     assert "passed over 1 file not named like a photo and 1 folder behind a link" in said.err
+
+
+def test_what_a_folder_holds_is_found_or_reported(tmp_path, monkeypatch):
+    """Names without a suffix are looked at; nothing that could hang is opened; no folder goes missing."""
+    folder = tmp_path / "photos"
+    photo(folder / "IMG_0001.png", 21).rename(folder / "IMG_0001")
+    long = "n" * 250 + ".png"  # 254 bytes
+    photo(folder / long, 21)
+    for name in ("a.heic", "b.jfif", "c.avif", "d.mpo"):
+        photo(folder / f"{name}.png", 21).rename(folder / name)
+    (folder / "README").write_text("no photo")
+    for name in ("pipe", "pipe.png"):
+        os.mkfifo(folder / name)
+    os.symlink("/dev/zero", folder / "device.jpg")
+    monkeypatch.chdir(folder)  # a socket's name has little room
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind("socket.jpg")
+    for _ in range(20):  # deeper than the system can name: even root cannot list it
+        os.mkdir("d" * 250)
+        os.chdir("d" * 250)
+    monkeypatch.chdir(tmp_path)
+    found = find_photos(["photos"])
+    shutil.rmtree(folder / ("d" * 250))
+    problems = {one.path: one.problem for one in found.photos}
+    assert [path for path, problem in problems.items() if problem is None] == sorted(
+        ["IMG_0001", "a.heic", "b.jfif", "c.avif", "d.mpo", long]
+    )
+    assert [problems.pop(name) for name in ("device.jpg", "pipe.png", "socket.jpg")] == ["is not a regular file"] * 3
+    assert list(problems.values()).count("cannot be listed (File name too long)") == 1 and len(problems) == 7
+    assert found.other_files == 2
 
 
 def test_without_one_score_the_status_is_2_and_the_rows_are_there(judge, folder, tmp_path):
@@ -375,24 +409,47 @@ def test_without_the_extra_a_heic_photo_is_reported_with_the_way_to_install_it(j
 
 
 class Page(html.parser.HTMLParser):
-    """Elements and texts as a browser would see them."""
+    """Elements, what stands in styles and scripts, and all other text."""
 
-    def __init__(self, text: str):
+    def __init__(self, content: str):
         super().__init__()
         self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.texts: dict[str, list[str]] = {}  # by the element that was opened or closed before
-        self._last = ""
-        self.feed(text)
+        self.inside: dict[str, list[str]] = {"script": [], "style": [], "": []}
+        self._open = ""
+        self.feed(content)
 
     def handle_starttag(self, tag, attrs):
         self.elements.append((tag, dict(attrs)))
-        self._last = tag
+        self._open = tag if tag in self.inside else ""
+        if self._open:
+            self.inside[tag].append("")
 
     def handle_endtag(self, tag):
-        self._last = f"/{tag}"
+        self._open = ""
 
     def handle_data(self, data):
-        self.texts.setdefault(self._last, []).append(data)
+        if self._open:
+            self.inside[self._open][-1] += data
+        else:
+            self.inside[""].append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.inside[""]).split())
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The list of all photos: column -> what its cell holds."""
+        data = next(text for text in self.inside["script"] if text.startswith("[["))
+        return [dict(zip((column.head for column in COLUMNS), row, strict=True)) for row in json.loads(data)]
+
+
+def texts(cell: Any) -> str:
+    """What a cell shows."""
+    if not isinstance(cell, dict):
+        return str(cell or "")
+    parts = [part for line in cell["lines"] for part in line]
+    return " ".join(part if isinstance(part, str) else part[0] for part in parts).replace("\u00a0", " ")
 
 
 def make_page(judge, folder, tmp_path, *options: str) -> Page:
@@ -406,44 +463,137 @@ def test_the_page_runs_nothing_but_its_own_and_asks_nothing_of_the_network(judge
     (folder / '"><script>alert(2)<' / "broken.png").write_text("no photo")
     page = make_page(judge, folder, tmp_path)
     tags = [tag for tag, _ in page.elements]
-    assert tags.count("script") == tags.count("style") == 1 and "img" not in tags and "link" not in tags
+    running = [attrs for tag, attrs in page.elements if tag == "script" and attrs.get("type") != "application/json"]
+    assert len(running) == tags.count("style") == 1 and not {"img", "link", "iframe", "form", "a"} & set(tags)
     (policy,) = (attrs["content"] for _, attrs in page.elements if attrs.get("http-equiv") == "Content-Security-Policy")
     rules = dict(rule.strip().split(" ", 1) for rule in str(policy).split(";"))
     assert rules["default-src"] == rules["img-src"] == rules["base-uri"] == rules["form-action"] == "'none'"
     for kind in ("script", "style"):
-        digest = hashlib.sha256("".join(page.texts[kind]).encode()).digest()
+        digest = hashlib.sha256(page.inside[kind][-1].encode()).digest()
         assert rules[f"{kind}-src"] == f"'sha256-{base64.b64encode(digest).decode()}'"
     for _, attrs in page.elements:
-        assert not [name for name in attrs if name.startswith("on") or name in ("src", "style")]
-        assert str(attrs.get("href", "#")).startswith("#")
-    names = " ".join(page.texts["td"])
+        assert not [name for name in attrs if name.startswith("on") or name in ("src", "style", "href")]
+    names = [row["Photo"]["value"] for row in page.rows]
     assert "<img src=x onerror=alert(1)>\\u202e.png" in names and '"><script>alert(2)</broken.png' in names
 
 
-def test_the_page_says_what_the_rows_say_most_severe_first(judge, folder, tmp_path):
+def test_the_page_says_what_the_rows_say_those_to_look_at_first(judge, folder, tmp_path):
     page = make_page(judge, folder, tmp_path)
-    scores = [float(str(attrs["data-sort"])) for tag, attrs in page.elements if attrs.get("class") == "number"]
-    assert scores == [0.85, 0.75, 0.337, 0.0]
-    text = " ".join(part for parts in page.texts.values() for part in parts)
-    assert "6 photos, 4 with a score, 1 flagged" in text
-    assert "I'm sorry, but I can't assist" in text and "Art. 4(14)" in text
-    for anchor in re.findall(r'href="#([^"]+)"', (tmp_path / "r.html").read_text()):
-        assert f'id="{anchor}"' in (tmp_path / "r.html").read_text()
+    rows = page.rows
+    assert [row["Photo"]["value"] for row in rows] == ["24.png", "25.png", "21.png", "26.png", "22.png", "23.png"]
+    assert [row["To look at"] for row in rows] == ["yes", "yes", "no", "no", "no", "no"]
+    assert texts(rows[0]["Photo"]) == "24.png refused: I'm sorry, but I can't assist with that request."
+    assert texts(rows[2]["Score"]) == "0.850 named: 0.879 flagged" and rows[2]["Level"] == "1"
+    assert rows[2]["Attributes"]["value"] == ["biometrics", "government ID", "age"]
+    assert texts(rows[2]["Attributes"]).startswith("biometrics without it 0.732, level 1 government ID without it")
+    assert texts(rows[2]["Hide, in this order"]) == "biometrics → 0.732, level 1 government ID → 0.292, level 3"
+    assert [row["Flag"] for row in rows] == [None, None, "flagged", "not flagged", "not flagged", "not flagged"]
+    assert "Privacy risk of 6 photos" in page.text and "2 photos without a score" in page.text
+    for words in (
+        "2 level 1",
+        "1 level 3",
+        "1 refused",
+        "1 flagged",
+        "0.8 or more, by the more severe of the score that the model states",
+        "taxonomy prompt for attributes and score",
+        "Art. 4(14)",
+    ):
+        assert words in page.text
+    lines = [line for row in rows if row["Attributes"] for line in row["Attributes"]["lines"]]
+    anchors = {line[0][2] for line in lines if len(line[0]) > 2}
+    assert anchors == {f"#law-{key}" for key in ("biometrics", "gov_ids", "age", "location")}
+    assert anchors <= {f"#{attrs['id']}" for _, attrs in page.elements if "id" in attrs}
 
 
-def test_thumbnails_are_small_pixels_and_nothing_else(judge, folder, tmp_path):
+def test_links_lead_from_the_page_to_the_photos(judge, folder, tmp_path):
+    odd = os.fsencode(folder) + b"/caf\xe9 #1?.png"
+    shutil.copy(folder / "21.png", odd)
+    (tmp_path / "pages").mkdir()
+    main([str(folder), "--base_url", judge.url, "--out", str(tmp_path / "pages" / "r.html")])
+    page = Page((tmp_path / "pages" / "r.html").read_text())
+    links = [row["Photo"]["lines"][0][0][2] for row in page.rows]
+    assert "../photos/21.png" in links and len(links) == 7
+    for link in links:
+        assert (tmp_path / "pages").joinpath(os.fsdecode(urllib.parse.unquote_to_bytes(link))).is_file()
+
+
+def test_contradictions_are_marked_counted_and_flagged(folder, tmp_path, capsys):
+    answers = {
+        **ANSWERS,
+        22: {"attributes": ["gov_ids"], "level": 3, "score": 0.4},  # names a level-1 attribute, states level 3
+        23: {"attributes": ["background_people"], "level": 1, "score": 0.994},  # the other way round
+    }
+    with Misbehaving(by_width(answers)) as server:
+        rows = {}
+        for by in (None, "stated", "composed"):
+            main(
+                [str(folder), "--base_url", server.url, "--out", str(tmp_path / "r.jsonl"), "--flag_above", "0.7"]
+                + (["--flag_by", by] if by else [])
+            )
+            rows[by] = {row["path"]: row for row in rows_of(tmp_path / "r.jsonl")}
+        said = capsys.readouterr().out
+        page = make_page(server, folder, tmp_path)
+    assert {path: row["contradiction"] for path, row in rows[None].items()} == {
+        "21.png": False,
+        "22.png": True,
+        "23.png": True,
+        "24.png": None,
+        "25.png": None,
+        "26.png": None,
+    }
+    flagged = {by: [path for path, row in found.items() if row["flagged"]] for by, found in rows.items()}
+    assert flagged == {
+        None: ["21.png", "22.png", "23.png", "26.png"],
+        "stated": ["21.png", "23.png", "26.png"],
+        "composed": ["21.png", "22.png"],
+    }
+    assert rows["composed"]["26.png"]["flagged"] is None  # names no attributes: a person has to look
+    assert rows[None]["22.png"]["flag_score"] == pytest.approx(0.711) and rows[None]["23.png"]["flag_score"] == 0.994
+    assert [rows[None]["22.png"][name] for name in ("score", "level")] == [0.4, 3]  # what the model said stays
+    assert "; 2 contradictions: the score and the attributes are of two levels" in said
+    assert "contradiction: states 0.400, level 3; its attributes make 0.711, level 1" in said
+    assert "2 contradictions: the score that the model states" in page.text
+    shown = {row["Photo"]["value"]: row for row in page.rows}
+    assert "contradiction: states 0.994, level 1; its attributes make 0.000, level 4" in texts(shown["23.png"]["Photo"])
+    assert [shown[f"{width}.png"]["Contradiction"] for width in (21, 22, 23, 26)] == ["no", "yes", "yes", None]
+    assert [row["Photo"]["value"] for row in page.rows if row["To look at"] == "yes"] == [
+        "24.png",
+        "25.png",
+        "23.png",
+        "22.png",
+    ]
+
+
+def test_the_threshold_is_chosen_by_the_score_that_flags(tmp_path, capsys):
+    """The first photo states 0.4 and names what makes 0.9."""
+    write_jsonl(tmp_path / "l.jsonl", [label("a", 1), label("b", 1), label("c", 3)])
+    rows = [replace(prediction("a", 0.4), composed_score=0.9), prediction("b", 0.75), prediction("c", 0.5)]
+    write_jsonl(tmp_path / "p.jsonl", rows)
+    chosen = ["--threshold_from", str(tmp_path / "p.jsonl"), "--threshold_labels", str(tmp_path / "l.jsonl")]
+    main([*chosen, "--recall", "1"])
+    assert capsys.readouterr().out.startswith("flag_above 0.75: recall of level 1 1.000")
+    main([*chosen, "--recall", "1", "--flag_by", "stated"])
+    assert capsys.readouterr().out.startswith("flag_above 0.4: recall of level 1 1.000")
+    write_jsonl(tmp_path / "p.jsonl", [replace(row, composed_score=None) for row in rows])
+    main([*chosen, "--recall", "1"])
+    said = capsys.readouterr()
+    assert said.out.startswith("flag_above 0.4:") and "holds no composed score" in said.err
+
+
+def test_thumbnails_are_small_pixels_and_nothing_else_also_of_photos_without_a_score(judge, folder, tmp_path):
     exif = Image.Exif()
     exif[0x010E] = "my secret place"
     photo(folder / "21.png", 21).unlink()
     photo(folder / "big.jpg", 600, 400, exif=exif)
     with Misbehaving(by_width({**ANSWERS, 600: PASSPORT})) as server:
         page = make_page(server, folder, tmp_path, "--thumbnails", "true")
-    pictures = [str(attrs["src"]) for tag, attrs in page.elements if tag == "img"]
-    assert len(pictures) == 4 and all(source.startswith("data:image/jpeg;base64,") for source in pictures)
-    data = base64.b64decode(pictures[0].partition(",")[2])
-    assert b"secret" not in data and b"Exif" not in data
+    pictures = json.loads(next(text for text in page.inside["script"] if "image/jpeg" in text))
+    assert len(pictures) == 6 and all(source.startswith("data:image/jpeg;base64,") for source in pictures)
+    shown = {row["Photo"]["value"]: row["Photo"]["picture"] for row in page.rows}
+    data = base64.b64decode(pictures[shown["big.jpg"]].partition(",")[2])
+    assert b"secret" not in data and b"Exif" not in data and "24.png" in shown
     with Image.open(io.BytesIO(data)) as image:
-        assert image.width * image.height <= 160 * 120 and image.width == pytest.approx(1.5 * image.height, abs=2)
+        assert image.width <= 160 and image.width == pytest.approx(1.5 * image.height, abs=2)
 
 
 # --- The threshold -----------------------------------------------------------------------------------------------
@@ -550,9 +700,11 @@ def test_the_threshold_from_files_flags_the_photos(judge, folder, tmp_path, caps
         (["x", "--thumbnails", "true"], "thumbnails need --out NAME.html"),
         (["x", "--threshold_from", "p.jsonl"], "threshold_from and threshold_labels need each other"),
         (["x", "--flag_above", "1.2"], "flag_above must be more than 0 and at most 1"),
-        (["x", "--flag_above", "nan"], "flag_above must be more than 0"),
+        (["x", "--flag_above", "nan"], "'nan' is not a number"),
         (["x", "--population", "1", "2"], "population: needs four shares"),
-        (["x", "--population", "nan", "1", "1", "1"], "population: needs four shares"),
+        (["x", "--population", "nan", "1", "1", "1"], "'nan' is not a number"),
+        (["x", "--flag_by", "both"], "invalid choice: 'both'"),
+        (["x", "--flag_by", "composed", "--target", "score"], "flag_by composed needs target attributes"),
         (["x", "--until_level", "1"], "until_level must be 2, 3 or 4"),
         (["x", "--target", "attributes", "--prompt", "intuition"], "target attributes needs prompt taxonomy"),
         (["x", "--batch_size", "0"], "batch_size': must be at least 1"),

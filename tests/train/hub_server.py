@@ -35,7 +35,7 @@ class Repo:
 
 
 class Hub:
-    """``fail`` is asked at every request (method, path) and gives an HTTP status to answer with instead, or None."""
+    """``fail`` is asked at every request (method, path): None, or a status to answer with, or status and body."""
 
     def __init__(self) -> None:
         self.repos: dict[str, Repo] = {}
@@ -43,7 +43,7 @@ class Hub:
         self.requests: list[tuple[str, str]] = []
         self.tokens: set[str | None] = set()
         self.puts = 0
-        self.fail: Callable[[str, str], int | None] = lambda method, path: None
+        self.fail: Callable[[str, str], int | tuple[int, Any] | None] = lambda method, path: None
         self.url = ""
 
     def tree(self, repo: str, branch: str = "main") -> dict[str, bytes]:
@@ -149,11 +149,13 @@ def serving() -> Iterator[Hub]:
                 if not path.startswith("/objects/"):
                     hub.tokens.add(self.headers.get("Authorization"))
                 failed = hub.fail(self.command, path)
-                status, content = (
-                    (failed, {"error": "told to fail"}) if failed else hub.answer(self.command, path, body)
-                )
+                if isinstance(failed, int):
+                    failed = failed, {"error": "told to fail"}
+                status, content = failed or hub.answer(self.command, path, body)
             data = json.dumps(content).encode()
             self.send_response(status)
+            if status >= 400 and "code" in content:
+                self.send_header("X-Error-Code", content["code"])
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()

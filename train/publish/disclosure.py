@@ -1,4 +1,4 @@
-"""What must not leave with an adapter: secrets, which stop everything, and traces of people and machines."""
+"""What must not leave with an adapter: secrets and paths, which stop everything, and traces of people in a record."""
 
 from __future__ import annotations
 
@@ -8,29 +8,72 @@ import os
 import re
 import socket
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path, PureWindowsPath
 from typing import Any
+from urllib.parse import unquote
 
 from cprt.errors import InputError
+from cprt.files import read_text
 from cprt.records import parse_json
 
+# Beside the formats that detect-secrets knows: those that it does not, and what only the name before it gives away.
+_NAME = r"(?i:password|passwd|secret|api_?key|access_?key|hub_token|access_token|auth_token|connection_?string)[\w.-]*"
 _SECRETS = {
     "a Hugging Face token": r"\b(?:hf|api_org)_[A-Za-z0-9]{20,}",
-    "an API key (sk-...)": r"\bsk-[A-Za-z0-9_-]{20,}",
-    "an AWS key": r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b",
+    "an API key (sk-...)": r"\bsk-(?=[\w-]*\d)[\w-]{20,}",
+    "an AWS key": r"\b(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}\b|X-Amz-Signature=[0-9a-f]{64}",
+    "an AWS secret key": r"(?i:secret|access_?key)[\w.-]*[\"'\s:=,]{1,6}[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+])",
+    "an Azure key": (
+        r"(?:AccountKey|SharedAccessKey)=[\w+/=-]{30,}|[?&]sig=[\w%+/=-]{30,}|\b[\w~.-]{3}\dQ~[\w~.-]{31,34}"
+    ),
     "a GitHub token": r"\b(?:gh[pousr]_[A-Za-z0-9]{30,}|github_pat_\w{22,})",
-    "a Google key": r"\bAIza[\w-]{35}",
-    "a private key": r"-----BEGIN [A-Z ]*PRIVATE KEY-----",
+    "a Google key": r"\bAIza[\w-]{35}|\bGOCSPX-[\w-]{28}|\bya29\.[\w-]{20,}",
+    "a Slack token": r"\bxox[a-z](?:\.xox[a-z])?-[\w-]{10,}|\bxapp-\d-[\w-]{10,}",
+    "a Stripe key": r"\b[sr]k_(?:live|test)_[A-Za-z0-9]{16,}|\bwhsec_[\w+/=-]{24,}",
+    "a JSON Web Token": r"\beyJ[\w-]{10,}\.eyJ[\w-]{10,}",
+    "a private key": r"BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY|PuTTY-User-Key-File-\d|\bAGE-SECRET-KEY-1[0-9A-Z]{20,}",
+    "a token of a service": (
+        r"\b(?:npm_|pypi-|glpat-|glrt-|dckr_[po]at_|do[opr]_v1_|dapi(?=[0-9a-f]{32})|gsk_|r8_|pplx-|xai-|nvapi-|fw_|"
+        r"wandb_v1_|KGAT_|hv[sbr]\.|glsa_|glc_|shp(?:at|ca|pa|ss)_|ntn_|lin_api_|PMAK-|NRAK-|sntry[su]_|sbp_|ATATT3)"
+        r"(?=[\w=-]*\d)[\w=-]{20,}"
+    ),
     "a bearer header": r"(?i:\bbearer)\s+[\w.~+/=-]{16,}",
-    "a password in an address": r"\b\w+://[^/\s:@\"']+:[^/\s@\"']+@",
-    # W&B's keys are 40 hex digits, as commits are: only the name beside them tells.
-    "a key of 40 hex digits": r"(?i:key|wandb|token|secret|password)[\"'\s:=,]{1,6}[0-9a-fA-F]{40}\b",
+    "a password in an address": r"\b\w+://[^/\s:@\"']*:[^/\s@\"']+@",
+    # Hashes are everywhere, and W&B's older keys are 40 hex digits: only the name beside them tells.
+    "a key of hex digits": (
+        r"(?i:(?:key|wandb|(?<![a-z])token|secret|passw(?:or)?d|credential)(?![a-z])[\w.-]*)[\"'\s:=,>]{1,6}"
+        r"[0-9a-fA-F]{16,}\b"
+    ),
     "a value under a secret's name": (
-        r"(?i:hub_token|access_token|api_?key|password|secret)\"?\s*[:=]\s*\"?[^\s\"<*]{8,}"
+        rf"{_NAME}(?:[\"']\s*:\s*[\"']|\s*=\s*[\"']?)[^\s\"'<*]{{8,}}"
+        rf"|{_NAME}\s*:\s*(?=[A-Za-z]*[^A-Za-z\s\"'<*?.,;)])[^\s\"'<*]{{8,}}"  # in prose a word may follow
+        r"|(?i:(?<![a-z])token)[\"']?\s*[:=]\s*[\"']?(?=[A-Za-z0-9+/=-]*\d)(?=[0-9+/=-]*[A-Za-z])[A-Za-z0-9+/=-]{20,}"
     ),
 }
 _SECRET = re.compile("|".join(f"(?P<s{number}>{pattern})" for number, pattern in enumerate(_SECRETS.values())))
 _SHORTEST = 12  # no pattern fits less; most of a vocabulary's 300,000 texts are shorter
+
+# Of detect-secrets: guesses from entropy or words, which a digest or a vocabulary fits, and patterns that words fit.
+_GUESSES = {
+    "ArtifactoryDetector",
+    "Base64HighEntropyString",
+    "HexHighEntropyString",
+    "IbmCloudIamDetector",
+    "IPPublicDetector",
+    "KeywordDetector",
+    "SoftlayerDetector",
+}
+
+# A path below a folder that holds people's files. Vocabularies know the folders' names, none goes on below them.
+_PRIVATE_PATH = re.compile(
+    r"(?<![\w.])/(?:home|Users|root|mnt|media|Volumes|data|datasets|scratch|workspaces?|content|kaggle|tmp|var|private|"
+    r"srv|nfs|lustre|gpfs|beegfs|fsx?|efs|export|net|work|projects?|storage|cluster|opt|shared|u|users?)/+[\w.@~+-]"
+    r"|(?<![\w/~])~[\w.-]*/[\w.-]*\w"
+    r"|(?<![A-Za-z])[A-Za-z]:(?:\\|/(?!/))+[\w .-]+[\\/]"
+    r"|\\\\[\w.-]{2,}\\[\w$.-]{2,}"
+    r"|\bfile:/+\w"
+)
 
 # Options that say where a run took place or who ran it, and those that could hold a token.
 _DROPPED = re.compile(
@@ -40,58 +83,77 @@ _DROPPED = re.compile(
 _HOME = re.compile(r"(?:/home/|/Users/|[A-Za-z]:\\Users\\)([^/\\\s\"']+)")
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]|\\\\")
 
+Finder = Callable[[str], str | None]
 
-def refuse_secrets(path: Path, name: str | Path) -> None:
-    """Raise InputError if the text file ``path`` holds something like a secret.
 
-    It says in which line or field, calling the file ``name``, and never shows the secret.
+def refuse_private(path: Path, name: str | Path, find: Finder) -> None:
+    """Raise InputError if a file to publish holds what ``find`` finds, in whatever of it can hold text.
+
+    It says in which line or field, calling the file ``name``, and never shows what was found.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError.at(name, "is not text in UTF-8") from error
-    find = secret_finder()
-    if path.suffix == ".json":
-        for field, piece in pieces(parse_json(text, name)):
-            kind = find(piece)
-            if kind:
-                shown = None if find(field) else field
-                raise InputError.at(name, f"holds what looks like {kind}; nothing was sent", field=shown)
+    if path.suffix == ".safetensors":
+        with open(path, "rb") as file:  # the rest are numbers
+            text = file.read(int.from_bytes(file.read(8), "little")).decode()
     else:
-        for number, line in enumerate(text.split("\n"), start=1):
-            kind = find(line)
-            if kind:
-                raise InputError.at(name, f"holds what looks like {kind}; nothing was sent", line=number)
+        text = read_text(path)
+    if path.suffix in (".json", ".safetensors"):
+        for field, piece in pieces(parse_json(text, name)):
+            if kind := find(piece):
+                shown = None if find(field) or find(field.replace(".", " ")) else field  # a key can be what was found
+                raise InputError.at(name, f"holds what looks like {kind}; nothing was sent", field=shown)
+        return
+    for number, line in enumerate(text.split("\n"), start=1):
+        if kind := find(line):
+            raise InputError.at(name, f"holds what looks like {kind}; nothing was sent", line=number)
+    if kind := find(text):  # a value on the line below its name
+        raise InputError.at(name, f"holds what looks like {kind}; nothing was sent")
 
 
-def secret_finder() -> Callable[[str], str | None]:
-    """A function that says what kind of secret a text seems to hold, None if none.
+def secret_finder(*, paths: bool = False) -> Finder:
+    """A function that says what kind of secret a text seems to hold, or with ``paths`` that it holds a path; else None.
 
-    The values of HF_TOKEN and of whatever else the environment calls a token, key, secret or password count.
+    The Hub's token and whatever else the environment calls a token, key, secret or password count.
     """
+    from huggingface_hub import get_token
+
     kinds = list(_SECRETS)
-    own = {
-        name: value
-        for name, value in os.environ.items()
-        if re.search(r"(TOKEN|KEY|SECRET|PASSWORD)$", name) and len(value) >= 8
-    }
+    own = {name: value for name, value in os.environ.items() if re.search(r"(TOKEN|KEY|SECRET|PASSWORD)$", name)}
+    own = {name: value for name, value in {"HF_TOKEN": get_token() or "", **own}.items() if len(value) >= 8}
+    home = str(Path.home()) if len(Path.home().parts) > 2 else None
 
     def find(text: str) -> str | None:
-        found = _SECRET.search(text) if len(text) >= _SHORTEST else None
-        if found:
-            return kinds[int(str(found.lastgroup)[1:])]
+        if len(text) >= _SHORTEST:
+            if found := _SECRET.search(text):
+                return kinds[int(str(found.lastgroup)[1:])]
+            for detector in _detectors():
+                if next(detector.analyze_string(text), None):
+                    return f"a secret ({detector.secret_type})"
+        if paths and ("/" in text or "\\" in text or "%" in text):
+            plain = unquote(text).replace("\\/", "/")  # as an address, or JSON within a text, writes it
+            if _PRIVATE_PATH.search(plain) or (home and home in plain):
+                return "a path of a machine"
         return next((f"the value of {name}" for name, value in own.items() if value in text), None)
 
     return find
 
 
+@cache
+def _detectors() -> list[Any]:
+    from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
+
+    known: Any = get_mapping_from_secret_type_to_class()
+    return [kind() for kind in known.values() if kind.__name__ not in _GUESSES]
+
+
 def pieces(content: Any, field: str = "") -> Iterator[tuple[str, str]]:
-    """(dotted field, text) for every text in JSON, each with the name or the list item before it."""
+    """(dotted field, text) for every key and text in JSON, a text with its dotted name or the list item before it."""
     if isinstance(content, dict):
         for key, value in content.items():
             below = f"{field}.{key}" if field else key
-            yield (below, f'"{key}": "{value}"') if isinstance(value, str) else (below, key)
-            if not isinstance(value, str):
+            yield below, key
+            if isinstance(value, str):
+                yield below, f'"{below}": "{value}"'
+            else:
                 yield from pieces(value, below)
     elif isinstance(content, list):
         before = ""

@@ -12,10 +12,9 @@ from typing import Any
 from cprt.errors import InputError
 from cprt.files import read_yaml
 from cprt.numbers import is_number
-from cprt.prompts import PROMPTS, TARGETS, Prompt, build
+from cprt.paper import TUNED, table6
 from cprt.provenance import model_digest, run_path
 from cprt.records import read_json
-from cprt.taxonomy import Taxonomy
 
 # The paper's figures in its order (Table 3), as metrics.json names them.
 FIGURES = {
@@ -26,14 +25,18 @@ FIGURES = {
     "level_accuracy": "Level accuracy",
     "inter_level_accuracy": "Inter-level pairwise accuracy",
     "intra_level_accuracy": "Intra-level pairwise accuracy",
+    "coverage": "Coverage",
 }
 DATA = ("vispr", "drawings", "other")
 
 
 @cache
 def facts() -> dict[str, Any]:
-    """``card_facts.yaml``: the paper's rows, data sets, licences."""
-    return dict(read_yaml(Path(__file__).with_name("facts.yaml")))
+    """``facts.yaml``: data sets, licences, and the paper's rows with their figures."""
+    content = dict(read_yaml(Path(__file__).with_name("facts.yaml")))
+    tuned = {row["model"]: row for row in table6() if row["prompting"] == TUNED}
+    content["paper"] = {name: {**tuned[row["row"]], **row} for name, row in content["paper"].items()}
+    return content
 
 
 @dataclass(frozen=True)
@@ -104,16 +107,6 @@ def part(record: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
         below = record.get(name)
         record = below if isinstance(below, dict) else {}
     return record
-
-
-def find_prompt(record: Mapping[str, Any], taxonomy: Taxonomy) -> Prompt | None:
-    """The prompt whose digest the run recorded; None if this taxonomy and this version of ours do not make it."""
-    for name in PROMPTS:
-        for target in TARGETS if name == "taxonomy" else ("score",):
-            prompt = build(name, target, taxonomy)
-            if prompt.digest == record.get("prompt_sha256"):
-                return prompt
-    return None
 
 
 def find_paper_row(base: str, steps: Any) -> str | None:

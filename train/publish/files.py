@@ -1,12 +1,11 @@
-"""The files of a trained adapter that may be published, copied one by one and checked. No other file is ever read.
+"""The files of a trained adapter that may be published, copied one by one. No other file is ever read.
 
-An output folder of ``train/sft.py`` also holds optimiser states, pickles, logs and TRL's own card: none of them is on
-the list, and a symbolic link is not followed, whatever its name.
+An output folder of ``train/sft.py`` also holds optimiser states, pickles and logs: none of them is on the list, and a
+symbolic link is not followed, whatever its name.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from dataclasses import dataclass
@@ -14,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from cprt.errors import InputError
+from cprt.models.adapter import check_adapter, saved_tensors
 from cprt.records import read_json, write_json
-from train.publish.disclosure import pieces, refuse_secrets, secret_finder
 
 REQUIRED = (
     "adapter_config.json",
@@ -38,7 +37,9 @@ PUBLISHED = {*REQUIRED, *OPTIONAL, *WRITTEN}
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _ABSOLUTE = re.compile(r"(?:~|[A-Za-z]:)?[\\/][\w. -]+[\\/]|\\\\|file:")
-_LOADING = ("is_local", "local_files_only", "name_or_path")  # what a tokenizer notes about where it was loaded from
+# What notes where a tokenizer was loaded from, and what would have a reader run a checkpoint's own code.
+_LEFT_OUT = {"is_local", "local_files_only", "name_or_path", "_name_or_path"}
+_LEFT_OUT |= {"auto_map", "custom_pipelines", "trust_remote_code", "code_revision"}
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class Source:
     """An adapter as it lies on disk. ``step`` is set for a checkpoint, whose ``record`` is that of its run."""
 
     folder: Path
+    record_path: Path
     config: dict[str, Any]
     processor: dict[str, Any]
     record: dict[str, Any]
@@ -82,9 +84,9 @@ class Source:
             )
         if type(config.get("r")) is not int:
             raise InputError.at(folder / "adapter_config.json", "is not a whole number", field="r")
-        refuse_secrets(record, record)  # in the original too: what it holds has been lying about in plain text
         return Source(
             folder,
+            record,
             config,
             _read_object(folder / "processor_config.json"),
             _read_object(record),
@@ -123,8 +125,15 @@ class Source:
         family = f"{base} {trained_as} {self.processor.get('processor_class')}".lower()
         return Base(base, revision or commit, trained_as, digest, "llama" in family)
 
+    @property
+    def family(self) -> str:
+        """The base's family as its configuration's ``model_type`` names it, from the name of its processor's class."""
+        return {"Qwen3VL": "qwen3_vl", "Mllama": "mllama"}.get(
+            str(self.processor.get("processor_class")).removesuffix("Processor"), ""
+        )
+
     def stage(self, folder: Path, base: Base) -> list[str]:
-        """Copy what may be published into ``folder``, naming ``base`` in the configuration, and check the copies.
+        """Copy what may be published into ``folder``, naming ``base`` in the configuration, and check the weights.
 
         Returns the names of what is not published in any form. Raises InputError, which names the file that was copied.
         """
@@ -133,19 +142,18 @@ class Source:
             source = self.folder / name
             if source.is_file() and not source.is_symlink():
                 shutil.copyfile(source, folder / name)
-                if name != "adapter_model.safetensors":
-                    refuse_secrets(folder / name, source)
-        config = {**self.config, "base_model_name_or_path": base.name, "revision": base.revision}
-        write_json(folder / "adapter_config.json", config)
-        tokenizer = folder / "tokenizer_config.json"
-        if tokenizer.exists():
-            kept = {key: value for key, value in _read_object(tokenizer).items() if key not in _LOADING}
-            write_json(tokenizer, kept)
         for path in sorted(folder.glob("*_config.json")):
-            for field, value in _texts(read_json(path)):
+            content = _read_object(self.folder / path.name)
+            kept = _without_loading(content)
+            if path.name == "adapter_config.json":
+                # PEFT's auto_mapping names a module to import.
+                kept |= {"base_model_name_or_path": base.name, "revision": base.revision, "auto_mapping": None}
+            if kept != content:
+                write_json(path, kept)
+            for field, value in _texts(kept):
                 if _ABSOLUTE.match(value):
                     raise InputError.at(self.folder / path.name, "is a path on the machine that trained", field=field)
-        check_weights(folder / "adapter_model.safetensors", config, self.folder / "adapter_model.safetensors")
+        check_adapter(self.folder, saved_tensors(self.record))
         published = {*WRITTEN, *(path.name for path in folder.iterdir())}
         return sorted(path.name + "/" * path.is_dir() for path in self.folder.iterdir() if path.name not in published)
 
@@ -155,73 +163,18 @@ def is_hub_name(name: str) -> bool:
     return _HUB_NAME.fullmatch(name) is not None and ".." not in name and "--" not in name
 
 
-def check_weights(path: Path, config: dict[str, Any], name: Path) -> None:
-    """Refuse an adapter that is cut off, holds NaN or infinity, lacks half of a pair, or changes nothing.
-
-    Reads the file's bytes: the weights may be bfloat16, which numpy does not know. Raises InputError that calls the
-    file ``name``.
-    """
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="numpy"):  # compares the header with the size of the file
-            pass
-    except SafetensorError as error:
-        raise InputError(f"{name}: is cut off, or is no safetensors file ({error})") from error
-    with open(path, "rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(length))
-    find = secret_finder()
-    for field, text in pieces(header.pop("__metadata__", None) or {}, "__metadata__"):
-        kind = find(text)
-        if kind:
-            raise InputError.at(name, f"holds what looks like {kind}; nothing was sent", field=field)
-    if not header:
-        raise InputError(f"{name}: holds no weights")
-
-    halves: dict[str, set[str]] = {"lora_A": set(), "lora_B": set()}
-    changes = False
-    for tensor, entry in header.items():
-        module, half, _ = tensor.rpartition(".lora_A.") if ".lora_A." in tensor else tensor.rpartition(".lora_B.")
-        if half:
-            halves[half.strip(".")].add(module)
-        magnitudes, infinity = _bits(path, 8 + length, tensor, entry, name)
-        if magnitudes.size and int(magnitudes.max()) >= infinity:
-            raise InputError(f"{name}: {tensor} holds NaN or infinity")
-        changes = changes or ("lora_B" in tensor and bool(magnitudes.any()))
-        rank = entry["shape"][0 if half == ".lora_A." else -1] if half and entry["shape"] else None
-        if rank not in (None, config.get("r")) and not config.get("rank_pattern"):
-            raise InputError(f"{name}: {tensor} has rank {rank}, adapter_config.json says {config.get('r')}")
-    single = sorted(halves["lora_A"] ^ halves["lora_B"])
-    if single:
-        raise InputError(f"{name}: {single[0]} has only one of lora_A and lora_B")
-    if not halves["lora_B"]:
-        raise InputError(f"{name}: holds no LoRA weights")
-    if not changes:
-        raise InputError(f"{name}: every lora_B is zero, the adapter changes nothing")
-
-
-def _bits(path: Path, start: int, tensor: str, entry: dict[str, Any], name: Path) -> tuple[Any, int]:
-    """A tensor's values as unsigned integers without their signs (so -0.0 is 0), and the integer that is infinity."""
-    import numpy as np
-
-    kinds: dict[str, tuple[Any, int]] = {
-        "F32": (np.uint32, 0x7F80_0000),
-        "F16": (np.uint16, 0x7C00),
-        "BF16": (np.uint16, 0x7F80),
-    }
-    if entry["dtype"] not in kinds:
-        raise InputError(f"{name}: {tensor} is {entry['dtype']}, not one of {', '.join(kinds)}")
-    kind, infinity = kinds[entry["dtype"]]
-    begin, end = entry["data_offsets"]
-    words = np.fromfile(path, dtype=kind, count=(end - begin) // np.dtype(kind).itemsize, offset=start + begin)
-    return words & (np.iinfo(kind).max >> 1), infinity
+def _without_loading(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {key: _without_loading(value) for key, value in content.items() if key not in _LEFT_OUT}
+    return [_without_loading(value) for value in content] if isinstance(content, list) else content
 
 
 def _texts(content: Any, field: str = "") -> list[tuple[str, str]]:
-    """(dotted field, value) for every text in JSON."""
+    """(dotted field, text) for every text and key in JSON."""
     if isinstance(content, dict):
-        return [found for key, value in content.items() for found in _texts(value, f"{field}.{key}".lstrip("."))]
+        fields = {key: f"{field}.{key}".lstrip(".") for key in content}
+        below = [found for key, value in content.items() for found in _texts(value, fields[key])]
+        return [(fields[key], key) for key in content] + below
     if isinstance(content, list):
         return [found for value in content for found in _texts(value, field)]
     return [(field, content)] if isinstance(content, str) else []

@@ -7,27 +7,26 @@ keeps, or HF_TOKEN.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.files import write_text
+from cprt.models.adapter import recorded_prompt
 from cprt.provenance import file_digest
 from cprt.records import write_json
 from cprt.taxonomy import Taxonomy
-from train.publish.card import Card
-from train.publish.disclosure import refuse_secrets, secret_finder, strip_record
-from train.publish.facts import DATA, Measured, facts, find_paper_row, find_prompt, part
-from train.publish.files import PUBLISHED, Source, is_hub_name
+from train.publish.card import model_card
+from train.publish.disclosure import refuse_private, secret_finder, strip_record
+from train.publish.facts import DATA, Measured, facts, find_paper_row, part
+from train.publish.files import WRITTEN, Source, is_hub_name
+from train.publish.upload import Tree, upload
 
 
 @dataclass
@@ -68,19 +67,6 @@ class PublishArguments:
                 raise ValueError("endpoint: must be https://HOST, or http:// on this machine, with no user in it")
 
 
-@dataclass(frozen=True)
-class Tree:
-    """One branch, staged: ``folder`` holds exactly what it will hold. ``left_out`` is what stays on this machine."""
-
-    branch: str
-    folder: Path
-    left_out: list[str]
-
-    @property
-    def files(self) -> list[Path]:
-        return sorted(self.folder.iterdir())
-
-
 def main(argv: Sequence[str] | None = None) -> None:
     """Command line of ``cprt publish``."""
     (args,) = parse(PublishArguments, argv, prog="cprt publish", description=__doc__)
@@ -89,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         if args.dry_run:
             _show(args, trees)
         else:
-            upload(args, trees)
+            upload(trees, args.repo, private=args.private, endpoint=args.endpoint)
 
 
 def prepare(args: PublishArguments, stage: Path) -> list[Tree]:
@@ -120,17 +106,28 @@ def _stage(
         )
     folder = stage / branch.replace("/", "__")
     left_out = source.stage(folder, base)
+    refuse_private(source.record_path, source.record_path, secret_finder())  # its paths are taken out below
     record = strip_record(source.record, base.trained_as, base.name)
     if source.step is not None:
         record["result"] = {"steps": source.step}  # what the run reports of its end is not this checkpoint's
     write_json(folder / "run.json", record)
     row = find_paper_row(base.name, part(record, "result").get("steps")) if args.paper_row == "auto" else args.paper_row
-    card = Card(
-        args.repo, branch, base, source, record, args.data, args.license, row, measured, find_prompt(record, taxonomy)
+    card = model_card(
+        source,
+        base,
+        record,
+        repo=args.repo,
+        branch=branch,
+        data=args.data,
+        license=args.license,
+        paper_row=row,
+        measured=measured,
+        prompt=recorded_prompt(record, taxonomy),
     )
-    write_text(folder / "README.md", card.text())
-    for path in (folder / "README.md", folder / "run.json", folder / "adapter_config.json"):
-        refuse_secrets(path, path.name)
+    write_text(folder / "README.md", card)
+    find = secret_finder(paths=True)
+    for path in sorted(folder.iterdir()):  # every file that is sent, as it is sent
+        refuse_private(path, path.name if path.name in WRITTEN else source.folder / path.name, find)
     return Tree(branch, folder, left_out)
 
 
@@ -143,82 +140,6 @@ def _show(args: PublishArguments, trees: Sequence[Tree]) -> None:
         print(f"  stays here: {', '.join(tree.left_out) or 'nothing'}")
     print(f"\nREADME.md of branch {trees[0].branch}:\n\n{(trees[0].folder / 'README.md').read_text()}")
     print("dry run: nothing was sent")
-
-
-# --- The Hub -----------------------------------------------------------------------------------------------------
-
-
-def upload(args: PublishArguments, trees: Sequence[Tree]) -> None:
-    """Make the repository and commit every tree to its branch. Raises InputError; the same command then goes on."""
-    from httpx2 import HTTPError
-    from huggingface_hub import HfApi, get_token
-
-    if get_token() is None:
-        raise InputError("there is no Hub token: log in with `hf auth login`, or set HF_TOKEN")
-    api = HfApi(endpoint=args.endpoint)
-    try:
-        api.create_repo(args.repo, private=args.private, exist_ok=True)
-        is_private = api.repo_info(args.repo).private
-        if args.private and not is_private:
-            raise InputError(f"{args.repo} is there already and public: --private false publishes to it all the same")
-        if is_private and not args.private:
-            print(f"note: {args.repo} is there already and private, and stays so")
-        for tree in trees:
-            if tree.branch != "main":
-                api.create_branch(args.repo, branch=tree.branch, exist_ok=True)
-            print(f"{api.endpoint}/{args.repo}/tree/{tree.branch}: {_commit(api, args.repo, tree)}", flush=True)
-    except InputError:
-        raise
-    except (OSError, ValueError, RuntimeError, HTTPError) as error:
-        if isinstance(error, RuntimeError):  # while weights are sent: the library leaves its progress bar open
-            print(file=sys.stderr)
-        raise InputError(f"{args.repo}: {_reason(error)}; run the same command again to go on") from error
-
-
-def _commit(api: Any, repo: str, tree: Tree) -> str:
-    """One commit that makes the branch hold the tree, unless it does; says which. Others' files are left alone."""
-    from huggingface_hub import CommitOperationAdd, CommitOperationDelete
-
-    remote = _remote(api, repo, tree.branch)
-    stale = sorted((PUBLISHED & remote.keys()) - {path.name for path in tree.files})
-    changed = [path for path in tree.files if not _is_there(path, remote)]
-    foreign = sorted(remote.keys() - PUBLISHED - {".gitattributes"})
-    note = f" (it also holds {', '.join(foreign)}, not from cprt)" if foreign else ""
-    if not changed and not stale:
-        return f"unchanged{note}"
-    operations: list[Any] = [CommitOperationAdd(path.name, path) for path in changed]
-    operations += [CommitOperationDelete(name) for name in stale]
-    done = api.create_commit(repo, operations, commit_message=f"cprt publish: {tree.branch}", revision=tree.branch)
-    remote = _remote(api, repo, tree.branch)
-    wrong = [path.name for path in tree.files if not _is_there(path, remote)]
-    if wrong:
-        raise RuntimeError(f"branch {tree.branch} does not hold what was sent ({', '.join(wrong)})")
-    return f"{len(tree.files)} files, commit {done.oid[:12]}{note}"
-
-
-def _remote(api: Any, repo: str, branch: str) -> dict[str, str]:
-    """Path -> digest of a branch's files: SHA-256 of a large file, git's of another."""
-    from huggingface_hub.hf_api import RepoFile
-
-    listed = api.list_repo_tree(repo, recursive=True, revision=branch)
-    return {file.path: file.lfs.sha256 if file.lfs else file.blob_id for file in listed if isinstance(file, RepoFile)}
-
-
-def _is_there(path: Path, remote: dict[str, str]) -> bool:
-    digest = remote.get(path.name, "")
-    if len(digest) == 64:
-        return digest == file_digest(path)
-    content = path.read_bytes() if digest else b""
-    return digest == hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
-
-
-def _reason(error: BaseException) -> str:
-    """The first line of what really went wrong, without a secret that it may quote."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    line = re.sub(r"\?[^\s'\"]*", "", lines[0]) if lines else type(error).__name__  # a query may be signed
-    return type(error).__name__ if secret_finder()(line) else line.rstrip(".")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cprt.errors import InputError
 from cprt.files import is_safe_path
-from cprt.images import SUFFIXES
+from cprt.images import is_photo
 from cprt.tables import read_csv
 
 IMAGES = "all-images"
@@ -113,7 +113,7 @@ class Tree:
                 yield from ((None, path) for path in self._image(entry, found))
 
     def _image(self, path: Path, found: Found) -> list[str]:
-        if path.suffix.lower() in SUFFIXES:
+        if is_photo(path):
             return [path.relative_to(self.root).as_posix()]
         found.ignored += 1
         return []

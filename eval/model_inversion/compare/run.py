@@ -26,7 +26,7 @@ from tqdm import tqdm
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.files import write_text
-from cprt.provenance import write_run
+from cprt.provenance import sign, write_run
 from cprt.records import write_json
 from cprt.tables import write_csv
 from eval.model_inversion.compare.chart import accuracy_chart
@@ -50,7 +50,7 @@ COUNTS = ("n", "tp", "tn", "fp", "fn")
 
 @dataclass
 class CompareArguments:
-    out: str = option("folder to write")
+    out: str = option("folder to write", writes=("compare.*", "false_positives.csv"))
     setups: str | None = option("YAML list of set-ups and their files", None)
     runs: list[str] = option("folders that cprt mi wrote, in place of setups", factory=list)
     standard: str | None = option("with runs: folder of SETUP/prediction.csv by E", None)
@@ -100,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     pictures = thumbnails(wrong, args.images) if args.thumbnails else {}
 
     out = Path(args.out)
-    out.mkdir(parents=True, exist_ok=True)
+    sign("cprt mi-compare", out / "run.json")
     write_json(out / "compare.json", result)
     columns, cells = table(result["rows"])
     write_csv(out / "compare.csv", columns, [map(inert, row) for row in cells])
@@ -113,7 +113,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     (out / "compare.png").write_bytes(chart)
     write_text(out / "compare.html", page(result, wrong, pictures, chart))
     inputs = {f"{run.setup}, {run.judge}: {kind}": path for run in runs for kind, path in run.inputs.items()}
-    write_run(out, args, inputs | ({"setups": args.setups} if args.setups else {}), seed=args.seed)
+    write_run("cprt mi-compare", out, args, inputs | ({"setups": args.setups} if args.setups else {}), seed=args.seed)
     if args.wandb:
         track(args, result["rows"])
     print_report(result, len(wrong), pictures if args.thumbnails else None, out)
@@ -240,7 +240,7 @@ def inert(cell: Any) -> Any:
 
 def track(args: CompareArguments, rows: Sequence[Mapping[str, Any]]) -> None:
     """The table as a run in W&B: figures and names alone, no path."""
-    from cprt.tracking import log_table, start_run
+    from cprt.services.tracking import log_table, start_run
 
     run = start_run("cprt", f"mi-compare {Path(args.out).name}", args.options, args.out)
     log_table(run, "mi_compare", *table(rows))

@@ -76,7 +76,7 @@ def run_demo(out: Path, settings: Settings) -> dict[str, Any]:
         "seconds": round(time.monotonic() - started, 1),
     }
     write_json(out / "summary.json", summary)
-    write_run(out, asdict(settings), seed=settings.seed)
+    write_run("eval.model_inversion.demo.run", out, asdict(settings), seed=settings.seed)
     draw(out / "reconstructions.png", examples(out, settings, rows), KINDS)
     print(f"\n{table(summary)}\n")
     print(f"The demo took {summary['seconds']:.0f} seconds. FPR is the share that E accepts of what a judge rejects;")
@@ -189,6 +189,7 @@ def _judge(out: Path, settings: Settings) -> dict[str, Any]:
         write_csv(folder / TRUTH_NAME / setup.id / "judge.csv", header, truth)
     write_json(folder / "setups.json", [{"id": setup.id, "name": setup.name} for setup in setups(settings)])
     write_run(
+        "cprt mi",
         folder,
         {"n": settings.references, "layout": "embedding", "seed": settings.seed},
         judge={

@@ -24,7 +24,7 @@ from PIL import Image, ImageDraw, ImageFont, ImageOps
 from tqdm import tqdm
 
 from cprt.errors import InputError
-from cprt.images import load_image
+from cprt.images import load_image, reason
 from cprt.provenance import file_digest
 from eval.model_inversion.collection.setups import Setup
 from eval.model_inversion.judge.queries import Options, Query, arrangement, candidates
@@ -32,6 +32,7 @@ from eval.model_inversion.judge.queries import Options, Query, arrangement, cand
 TILE, GAP, CAPTION, LINE = 224, 100, 50, 44  # pixels; LINE: of the question
 _FONT, _QUALITY = 30, 95
 _VERSION = 1  # of the drawing: part of every panel's name
+_LEAST = 8  # pixels on either side of a picture
 _AT_ONCE = 32  # queries of one class that a thread takes together
 _TILES_KEPT, _DIGESTS_KEPT = 1024, 200_000  # a tile has 150 kB
 
@@ -173,7 +174,9 @@ class Panels:
         try:
             image = load_image(self.root / path, None if crop else 4 * TILE * TILE)
         except InputError as error:
-            raise InputError(str(error).replace(str(self.root / path), path)) from error
+            raise InputError(f"{path}: {reason(error, self.root / path, path)}") from error
+        if min(image.size) < _LEAST:
+            raise InputError(f"{path}: is too small to show anything ({image.width} x {image.height} pixels)")
         if crop is not None:
             if crop[2] > image.width or crop[3] > image.height:
                 raise InputError(
@@ -183,6 +186,8 @@ class Panels:
         return ImageOps.pad(image, (TILE, TILE), Image.Resampling.BICUBIC, color="white")
 
     def _read_digest(self, path: str) -> str:
+        if not os.path.isfile(self.root / path):
+            raise InputError(f"{path}: is no file")
         try:
             return file_digest(self.root / path)
         except OSError as error:

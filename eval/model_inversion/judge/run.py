@@ -31,7 +31,7 @@ from cprt.models.rate_limiter import Stopped
 from cprt.models.response_cache import ResponseCache, cache_key, read_cache
 from cprt.models.spec import ModelSpec, Request, Response
 from cprt.prompts import digest
-from cprt.provenance import write_run
+from cprt.provenance import sign, write_run
 from cprt.records import write_json, write_jsonl
 from cprt.tables import write_csv
 from eval.model_inversion.collection.setups import Setup, read_setups
@@ -48,7 +48,7 @@ RESERVED = ("panels", "answers.jsonl", "queries.jsonl", "setups.json", "run.json
 class MiArguments:
     models: list[dict[str, Any]] = option("the judges, a list of mappings: only in the YAML, see configs/mi/")
     setups: str = option("YAML that says where reconstructions lie and what their classes are")
-    out: str = option("folder to write")
+    out: str = option("folder to write", writes=("answers.jsonl", "queries.jsonl", "setups.json", "*/*/judge.csv"))
     only: list[str] = option("only these set-ups, by name, leading part of a name, or id", factory=list)
     n: int = option("references in Set B, 1 to 5", 4)
     layout: str = option("one labelled picture, or separate images", "panel", choices=list(LAYOUTS))
@@ -102,6 +102,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             print(f"note: {model.spec.name} is on another machine: the images leave this one")
     stopped: Stopped | None = None
     judged: list[tuple[str, Setup, dict[str, Any]]] = []
+    sign("cprt mi", out / "run.json")
     with ResponseCache(out / "answers.jsonl") as cache:
         panels = Panels(root, out / "panels", options)
         asked = [
@@ -123,7 +124,9 @@ def main(argv: Sequence[str] | None = None) -> None:
                 judged.append((model.spec.name, setup, queries.write(out, model.spec, cache, args.controls)))
     config = {**vars(args), "models": [spec.record() for spec in specs]}
     prompts = {setup.id: digest(setup.subject.messages(args.layout, args.n, True)) for setup in setups}
-    write_run(out, config, {"setups": args.setups}, prompts=prompts, setups=[setup.record() for setup in setups])
+    write_run(
+        "cprt mi", out, config, {"setups": args.setups}, prompts=prompts, setups=[setup.record() for setup in setups]
+    )
     if stopped is not None:
         raise stopped
     for name, setup, summary in judged:

@@ -16,7 +16,7 @@ import numpy as np
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.metrics.bootstrap import CONFIDENCE, wilson_interval
-from cprt.provenance import write_run
+from cprt.provenance import run_path, sign, write_run
 from cprt.records import write_json
 from eval.model_inversion.metrics import rates
 from eval.model_inversion.metrics.join import (
@@ -88,8 +88,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Command line of ``cprt mi-metrics``."""
     (args,) = parse(MetricsArguments, argv, prog="cprt mi-metrics", description=(__doc__ or "").partition("\n")[0])
     figures = evaluate(args.inputs, args.refused_as_no, args.resamples, args.seed).figures
+    sign("cprt mi-metrics", run_path(args.out))
     write_json(args.out, figures)
-    write_run(args.out, args, args.inputs, seed=args.seed)
+    write_run("cprt mi-metrics", args.out, args, args.inputs, seed=args.seed)
     print_report(figures, args.out)
 
 

@@ -20,7 +20,7 @@ from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.images import ImageIndex
 from cprt.metrics.bootstrap import wilson_interval
-from cprt.provenance import write_run
+from cprt.provenance import sign, write_run
 from cprt.records import write_json
 from cprt.tables import write_csv
 from eval.model_inversion.standard.classifier import Classifier, Outputs
@@ -34,7 +34,7 @@ HEADER = ("filename", "class", "prediction", "top5", "confidence", "predicted_cl
 class StandardArguments:
     classifier: dict[str, Any] = option("a mapping, only in the YAML: see configs/mi/standard.yaml")
     images: str = option("folder of reconstructions, CLASS/FILE")
-    out: str = option("folder to write")
+    out: str = option("folder to write", writes=("prediction.csv", "standard.json"))
     private: str | None = option("folder of private images, CLASS/FILE, for distance, FID and PRDC", None)
     clean: str | None = option("folder of private test images, CLASS/FILE, for the classifier's own accuracy", None)
     features: dict[str, Any] | None = option(
@@ -111,10 +111,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         "features": None if other is None else other.record(),
     }
     out = Path(args.out)
+    sign("cprt mi-standard", out / "run.json")
     _write_predictions(out / "prediction.csv", images, claimed, seen, index)
     write_json(out / "standard.json", report)
     files = {"weights": spec.weights} | ({} if other is None else {"features": other.weights})
-    write_run(out, args, files, images={"n": len(images.paths)})
+    write_run("cprt mi-standard", out, args, files, images={"n": len(images.paths)})
     print(f"{args.out}: {summary_line(report)}")
 
 

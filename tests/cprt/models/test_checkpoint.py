@@ -14,7 +14,7 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 
 from cprt.errors import InputError
-from cprt.models.adapter import add_adapter, check_adapter, other_base, trained_prompt
+from cprt.models.adapter import add_adapter, check_adapter, other_base, recorded_prompt
 from cprt.models.checkpoint import identity, load_model, load_processor
 from cprt.models.local import LocalModel
 from cprt.prompts import build
@@ -287,13 +287,16 @@ ADAPTERS: dict[str, tuple[Callable[[Tensors], Tensors], str]] = {
     ),
     "no effect": (
         lambda all: {n: w * 0 if "lora_B" in n else w for n, w in all.items()},
-        "product of lora_B and lora_A is zero everywhere, the adapter changes nothing",
+        "the product of lora_B and lora_A is zero everywhere",
     ),
     "no effect, lora_B aside": (
         lambda all: {n: w * 0 if "lora_A" in n else w for n, w in all.items()},
-        "product of lora_B and lora_A is zero everywhere, the adapter changes nothing",
+        "the product of lora_B and lora_A is zero everywhere",
     ),
-    "whole numbers": (lambda all: {n: w.int() for n, w in all.items()}, "holds no floating-point numbers"),
+    "whole numbers": (
+        lambda all: {n: w.int() for n, w in all.items()},
+        "is int32, not one of float32, float16, bfloat16",
+    ),
     "nothing": (lambda all: {}, "holds no weights"),
     "magnitudes without DoRA": (
         lambda all: all | {f"{FIRST}.lora_magnitude_vector": torch.ones(128)},
@@ -379,20 +382,15 @@ def test_another_base_than_the_adapters_is_said(copy, demo_base, base):
 
 
 @pytest.mark.parametrize("named", [None, {}, [], "taxonomy", {"name": "zero_shot"}, {"x": 1}])
-def test_a_prompt_that_no_record_names_is_none_with_a_note(copy, named, capsys):
-    edit(copy / "run.json", prompt=named)
-    assert trained_prompt(copy, Taxonomy.default()) is None
-    assert "was trained with a prompt or taxonomy that is not known here" in capsys.readouterr().err
+def test_a_prompt_that_no_record_names_is_none(named):
+    assert recorded_prompt({"prompt": named}, Taxonomy.default()) is None
 
 
-def test_the_prompt_is_the_one_that_the_record_holds(copy, tmp_path, capsys):
+def test_the_prompt_is_the_one_that_the_record_holds(tmp_path):
     (tmp_path / "own.yaml").write_text("name: own\npolicy: Look.\nphoto: last\n")
     for prompt in (build("taxonomy", "attributes"), build("intuition"), build(str(tmp_path / "own.yaml"))):
-        edit(copy / "run.json", prompt=prompt.identity())
-        assert trained_prompt(copy, Taxonomy.default()) == prompt
-    assert capsys.readouterr().err == ""
-    edit(copy / "run.json", prompt={**prompt.identity(), "sha256": "0"})
-    assert trained_prompt(copy, Taxonomy.default()) is None
+        assert recorded_prompt({"prompt": prompt.identity()}, Taxonomy.default()) == prompt
+        assert recorded_prompt({"prompt": {**prompt.identity(), "sha256": "0"}}, Taxonomy.default()) is None
 
 
 def test_a_wrong_adapter_is_refused_by_the_model_that_answers(demo_base, copy):

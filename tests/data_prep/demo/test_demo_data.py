@@ -15,7 +15,7 @@ from cprt.scoring import severity
 from cprt.taxonomy import Taxonomy
 from data_prep.demo.data import draw_attributes, main
 from data_prep.demo.drawings import draw
-from data_prep.label_files import read_bench
+from data_prep.labels.files import read_bench
 
 TAXONOMY = Taxonomy.default()
 

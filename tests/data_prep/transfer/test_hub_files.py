@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -40,12 +41,12 @@ class Hub:
                 path = f"/datasets/{REPO}/resolve/{revision}/{name}"
                 self.server.files[path] = Served(content, etag=etag, headers={"X-Repo-Commit": commit})
 
-    def download(self, *options: str, status: int = 0, offline: bool = False) -> str:
+    def download(self, *options: str, status: int = 0, offline: bool = False, endpoint: str | None = None) -> str:
         path = self.folder / "vispr.yaml"
         path.write_text(yaml.safe_dump({"out": str(self.out), "labels": self.labels}, sort_keys=False))
         environment = {
             **os.environ,
-            "HF_ENDPOINT": self.server.url,
+            "HF_ENDPOINT": endpoint or self.server.url,
             "HF_HUB_DISABLE_XET": "1",
             "HF_HUB_OFFLINE": str(int(offline)),
             "HF_HUB_DISABLE_TELEMETRY": "1",
@@ -56,7 +57,10 @@ class Hub:
         done = subprocess.run(command, capture_output=True, text=True, env=environment)
         assert done.returncode == status, done.stderr
         assert "hf_secret" not in done.stdout + done.stderr
-        return done.stdout if status == 0 else done.stderr.splitlines()[-1]
+        if status == 0:
+            return done.stdout
+        (line,) = done.stderr.splitlines()
+        return line
 
     def record(self) -> dict[str, Any]:
         return json.loads((self.out / "archives" / "downloads.json").read_text())["labels"]
@@ -117,3 +121,23 @@ def test_what_is_not_as_stated_or_not_there_is_one_line(hub: Hub):
     said = hub.download(status=2, offline=True)
     assert f"{REPO}@main: cprt_test.json: " in said and "offline" in said
     assert not (hub.out / "cprt_test.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "status", "complaint"),
+    [
+        (None, 500, "the Hub answered 500"),
+        (None, 401, "the Hub answered 401"),
+        ("http://127.0.0.1:9", None, "127.0.0.1 cannot be reached"),
+        ("http://127.0.0.1:s3cret", None, "HF_ENDPOINT is no address"),
+        ("s3cret", None, "HF_ENDPOINT is no address"),
+        ("ftp://someone:s3cret@127.0.0.1", None, "HF_ENDPOINT is no address"),
+    ],
+)
+def test_without_a_hub_one_line_says_so_in_seconds(hub: Hub, endpoint: str | None, status: int | None, complaint: str):
+    for served in hub.server.files.values():
+        served.down = status
+    began = time.monotonic()
+    said = hub.download(status=2, endpoint=endpoint)
+    assert time.monotonic() - began < 20
+    assert said.startswith("cprt download: error: ") and complaint in said and "s3cret" not in said

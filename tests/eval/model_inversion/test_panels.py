@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from collection import colour, describe, make, picture
+from collection import SETUP, colour, describe, make, picture
 from PIL import Image
 
 from cprt.errors import InputError
@@ -95,6 +96,27 @@ def test_pictures_are_made_once_and_only_what_is_missing_is_made_again(tmp_path:
     assert all(path.stat().st_mtime_ns == time for path, time in files.items() if path != gone)
     assert not list((tmp_path / "panels" / "unfinished").iterdir())
     assert panels(tmp_path).show(setup, plan(setup, 6, Options()), workers=1) == first
+
+
+def test_what_shows_nothing_is_no_reference_and_nothing_is_opened_that_could_hang(tmp_path: Path, setup: Setup):
+    folder = tmp_path / "root" / "AttackSamples"
+    references = sorted((folder / "CelebA" / "private-data" / "0").iterdir())
+    Image.new("RGB", (1, 1)).save(references[0])
+    Image.new("RGB", (7, 300)).save(references[1])
+    references[2].unlink()
+    os.mkfifo(references[2])
+    reconstructions = sorted((folder / SETUP / "all-images" / "1").iterdir())
+    reconstructions[0].unlink()
+    os.mkfifo(reconstructions[0])
+    setup = read_setups(tmp_path / "collection.yaml")[1][0]
+    shown = show(tmp_path, setup, controls=6)
+    used = {path for row in shown for path in row.references}
+    assert not used & {path.relative_to(tmp_path / "root").as_posix() for path in references[:3]}
+    skipped = " ".join(line for row in shown for line in row.skipped)
+    assert "is too small to show anything (1 x 1 pixels)" in skipped and "(7 x 300 pixels)" in skipped
+    assert "is not a regular file" in skipped
+    unshown = {row.query.path.split("/")[-1] for row in shown if row.problem}
+    assert reconstructions[0].name in unshown <= {path.name for path in [*references[:3], reconstructions[0]]}
 
 
 def test_references_are_decoded_once(tmp_path: Path, setup: Setup, monkeypatch):

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 from publishing import BASE, FILES, REPO, TOKEN, metrics_of
@@ -77,7 +78,7 @@ def test_the_record_is_stripped(publish, hub, trained, copy, edit_json, monkeypa
     assert record["inputs"]["pairs"] == {"path": "train.jsonl", "sha256": original["inputs"]["pairs"]["sha256"]}
     assert record["command"][-3:] == ["--chat_template_path=t.jinja", "--seed", "0"] and "x" not in record["command"]
     assert record["notes"] == "by *** on ***, see ***_notes.txt"
-    for name in ("seed", "packages", "git", "prompt_sha256", "base_digest", "result", "created"):
+    for name in ("seed", "packages", "git", "prompt", "base_digest", "result", "created"):
         assert record[name] == original[name]
     trainer = record["config"]["trainer"]
     assert trainer["learning_rate"] == 0.005 and trainer["max_length"] is None
@@ -191,7 +192,8 @@ def test_a_dry_run_shows_the_exact_tree_and_asks_nobody(publish, hub, trained, m
 )
 def test_after_a_failure_at_any_step_the_same_command_goes_on(publish, hub, trained, step):
     """One line that says so; then every branch is whole, and what was already there was not sent again."""
-    hub.fail = lambda method, path: 400 if path.endswith(step) or (step == "/objects/" and method == "PUT") else None
+    # 412: somebody else committed in between. The library does not wait and try again on its own.
+    hub.fail = lambda method, path: 412 if path.endswith(step) or (step == "/objects/" and method == "PUT") else None
     status, _, errors = publish(trained, "--checkpoints", "true")
     assert status == 2 and len(errors) == 1
     assert errors[0].startswith(f"cprt publish: error: {REPO}: ") and errors[0].endswith(
@@ -254,5 +256,82 @@ def test_without_a_token_or_a_way_to_the_hub(publish, hub, trained, monkeypatch)
     hub.fail = lambda method, path: 401
     status, _, errors = publish(trained)
     assert status == 2 and "401" in errors[0]
+    started = time.monotonic()
     status, _, errors = publish(trained, "--endpoint", "http://127.0.0.1:9")
-    assert status == 2 and "refused" in errors[0].lower()
+    assert (
+        status == 2 and "refused" in errors[0].lower() and errors[0].endswith("; run the same command again to go on")
+    )
+    assert time.monotonic() - started < 20
+
+
+GATE = "Access to this model is restricted."
+
+
+@pytest.mark.parametrize(
+    "step, answer, reason",
+    [
+        (
+            "/create",
+            (403, {"error": 'You don\'t have the rights to create a model under the namespace "some-lab"'}),
+            'the Hub answered 403: You don\'t have the rights to create a model under the namespace "some-lab"',
+        ),
+        (
+            "/create",
+            (403, {"error": "Forbidden: you must use a write token to upload to a repository."}),
+            "the Hub answered 403: Forbidden: you must use a write token to upload to a repository",
+        ),
+        (
+            "/create",
+            (401, {"error": "Invalid username or password."}),
+            "the Hub answered 401: Invalid username or password",
+        ),
+        (
+            "/validate-yaml",
+            (400, {"errors": [{"message": '"license" must be one of [apache-2.0, mit]'}], "warnings": []}),
+            'the Hub answered 400: "license" must be one of [apache-2.0, mit]',
+        ),
+        (
+            "/objects/batch",
+            (403, {"message": "no", "error": "You have exceeded your private storage limit of 100 GB."}),
+            "the Hub answered 403: You have exceeded your private storage limit of 100 GB",
+        ),
+        (
+            "/commit/main",
+            (403, {"error": "Your storage patterns tripped our internal systems!\nPlease contact us."}),
+            "the Hub answered 403: Your storage patterns tripped our internal systems! Please contact us",
+        ),
+        (
+            "/preupload/main",
+            (403, {"error": GATE, "code": "GatedRepo"}),
+            f"it is gated: ask for access at URL/{REPO}, then log in with `hf auth login`",
+        ),
+        (
+            "/commit/main",
+            (409, {"error": "conflict"}),
+            "the Hub answered 409: conflict; run the same command again to go on",
+        ),
+        (
+            "/create",
+            (500, {"error": "Internal Error"}),
+            "the Hub answered 500: Internal Error; run the same command again to go on",
+        ),
+        ("/preupload/main", (503, {}), "the Hub answered 503; run the same command again to go on"),
+        ("/objects/batch", (502, {}), "the Hub answered 502; run the same command again to go on"),
+    ],
+)
+def test_the_hubs_own_reason_reaches_the_user(publish, hub, trained, step, answer, reason):
+    """In its words and in seconds, and "again" only where that can help."""
+    hub.fail = lambda method, path: answer if path.endswith(step) else None
+    started = time.monotonic()
+    status, _, errors = publish(trained)
+    assert (status, errors) == (2, [f"cprt publish: error: {REPO}: {reason.replace('URL', hub.url)}"])
+    assert time.monotonic() - started < 20
+
+
+def test_an_object_that_the_hub_refuses(publish, hub, trained):
+    """Git LFS tells of a full store inside an answer with status 200."""
+    objects = [{"oid": "0" * 64, "size": 1, "error": {"code": 403, "message": "You have exceeded your storage limit."}}]
+    hub.fail = lambda method, path: (200, {"objects": objects}) if path.endswith("/objects/batch") else None
+    status, _, errors = publish(trained)
+    assert status == 2 and len(errors) == 1 and "You have exceeded your storage limit" in errors[0]
+    assert "again" not in errors[0]

@@ -138,9 +138,75 @@ def test_a_prompt_of_ones_own(publish, hub, copy, edit_json, tmp_path):
     key = Taxonomy.default().keys[-1]
     extension.write_text(yaml.safe_dump({"remove": [key]}))
     digest = build("taxonomy", "score", Taxonomy.load(extension)).digest
-    edit_json(copy / "run.json", lambda record: record.update(prompt_sha256=digest))
+    edit_json(copy / "run.json", lambda record: record.update(prompt={"sha256": digest}))
     assert publish(copy)[0] == 0
     assert f"a prompt of its own (digest `{digest}`)" in hub.tree(REPO)["README.md"].decode()
     assert publish(copy, "--taxonomy", str(extension))[0] == 0
     card = hub.tree(REPO)["README.md"].decode()
     assert "POLICY = " in card and f"- {key}:" not in card
+
+
+SMUGGLED = "x\n\n## Endorsed\n\nby the authors"
+
+
+@pytest.mark.parametrize("line_break", ["\n", "\r\n", "\r", "\u2028", "\x0b", "\x85"])
+def test_nothing_smuggles_a_heading_or_a_cell(publish, hub, copy, edit_json, line_break, tmp_path):
+    """Whatever the run's record says, the card has its own headings, rows and metadata alone."""
+    assert publish(copy)[0] == 0
+    plain = hub.tree(REPO)["README.md"].decode()
+    smuggled = SMUGGLED.replace("\n", line_break) + " | y | `z`"
+
+    def change(record):
+        record |= {"seed": smuggled, "git": smuggled, "base_digest": smuggled, "prompt": {"sha256": smuggled}}
+        record["packages"]["trl"] = smuggled
+        record["result"]["steps"] = smuggled
+        record["inputs"]["pairs"]["sha256"] = smuggled
+        record["config"]["trainer"] |= {"optim": smuggled, "lr_scheduler_type": smuggled}
+
+    edit_json(copy / "run.json", change)
+    edit_json(
+        copy / "adapter_config.json", lambda content: content.update(target_modules=[smuggled], lora_dropout=smuggled)
+    )
+    assert publish(copy)[0] == 0
+    card = hub.tree(REPO)["README.md"].decode()
+    assert [line for line in card.splitlines() if line.startswith("#")] == [
+        line for line in plain.splitlines() if line.startswith("#")
+    ]
+    assert [len(row) for row in table(card, "Recipe")] == [len(row) for row in table(plain, "Recipe")]
+    assert ModelCard(card).data.to_dict() == ModelCard(plain).data.to_dict() and "Endorsed" in card
+
+
+def test_a_prompt_cannot_leave_its_block(publish, hub, copy, edit_json, tmp_path):
+    """Nor its string: what Python reads there is the prompt, whatever fences and quotes are in it."""
+    from cprt.taxonomy import Taxonomy
+
+    extension, attribute = tmp_path / "more.yaml", Taxonomy.default().attributes[-1]
+    odd = 'Is ``` or """ or \\ visible\n```\n# Endorsed?"'
+    row = {"key": "odd", "name": "odd", "level": attribute.level, "question": odd}
+    extension.write_text(yaml.safe_dump({"attributes": [row]}))
+    prompt = build("taxonomy", "score", Taxonomy.load(extension))
+    edit_json(copy / "run.json", lambda record: record.update(prompt=prompt.identity()))
+    assert publish(copy, "--taxonomy", str(extension))[0] == 0
+    card = hub.tree(REPO)["README.md"].decode()
+    found: dict[str, str] = {}
+    exec(card.partition("```python\n")[2].partition("\n```")[0], found)
+    assert (found["POLICY"], found["QUESTION"]) == (prompt.policy, prompt.question)
+
+
+def test_how_a_family_is_served(publish, hub, copy, edit_json):
+    """Qwen3-VL as an adapter under the cap that it was trained with; Mllama, which vLLM takes no adapter of, merged."""
+    assert publish(copy)[0] == 0
+    card = hub.tree(REPO)["README.md"].decode()
+    cap = json.loads((copy / "processor_config.json").read_text())["image_processor"]["size"]
+    line = card.partition("--mm-processor-kwargs '")[2].partition("'")[0]
+    assert json.loads(line) == {"size": cap} and "--enable-lora --max-lora-rank 64" in card and "cprt merge" not in card
+    edit_json(copy / "adapter_config.json", lambda content: content.update(modules_to_save=["lm_head"]))
+    assert publish(copy)[0] == 0
+    card = hub.tree(REPO)["README.md"].decode()
+    assert "cprt merge --adapter judge --base_model some-lab/tiny-base --out judge-merged" in card
+    assert "vllm serve ./judge-merged" in card and "--enable-lora" not in card and line in card
+    edit_json(copy / "processor_config.json", lambda content: content.update(processor_class="MllamaProcessor"))
+    assert publish(copy, repo="some-lab/Llama-judge")[0] == 0
+    card = hub.tree("some-lab/Llama-judge")["README.md"].decode()
+    assert "vLLM takes no adapter of this family" in card and "cprt merge --adapter Llama-judge" in card
+    assert "transformers serve ./Llama-judge-merged" in card and "vllm serve" not in card

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,25 @@ def halve_rank(content: dict[str, torch.Tensor]) -> None:
         content[name] = (tensor[:, :32] if "lora_B" in name else tensor[:32]).clone()
 
 
+def product_zero(content: dict[str, torch.Tensor]) -> None:
+    """Neither half is zero, and where one is not, the other is."""
+    for name, tensor in content.items():
+        half = tensor.shape[1 if "lora_B" in name else 0] // 2
+        if "lora_B" in name:
+            tensor[:, :half] = 0
+            tensor[:, half:] = 1
+        else:
+            tensor[half:] = 0
+
+
+def drop(pattern: str) -> Callable[[dict[str, torch.Tensor]], None]:
+    def edit(content: dict[str, torch.Tensor]) -> None:
+        for name in [name for name in content if re.search(pattern, name)]:
+            del content[name]
+
+    return edit
+
+
 def poison(value: float) -> Callable[[dict[str, torch.Tensor]], None]:
     return lambda content: content[sorted(content)[5]].view(-1)[3:4].fill_(value)
 
@@ -134,15 +154,22 @@ def poison(value: float) -> Callable[[dict[str, torch.Tensor]], None]:
 @pytest.mark.parametrize(
     "spoil, reason",
     [
-        (truncate, "is cut off, or is no safetensors file"),
-        (lambda path: path.write_bytes(b""), "is cut off, or is no safetensors file"),
-        (lambda path: path.write_bytes(b"\x80\x02}q\x00." * 100), "is cut off, or is no safetensors file"),
-        (tensors(zero_b), "every lora_B is zero, the adapter changes nothing"),
-        (tensors(zero_b, torch.bfloat16), "every lora_B is zero, the adapter changes nothing"),
-        (tensors(zero_b, torch.float16), "every lora_B is zero, the adapter changes nothing"),
+        (truncate, "is cut off or damaged"),
+        (lambda path: path.write_bytes(b""), "is cut off or damaged"),
+        (lambda path: path.write_bytes(b"\x80\x02}q\x00." * 100), "is cut off or damaged"),
+        (tensors(zero_b), "the product of lora_B and lora_A is zero everywhere"),
+        (tensors(zero_b, torch.bfloat16), "the product of lora_B and lora_A is zero everywhere"),
+        (tensors(zero_b, torch.float16), "the product of lora_B and lora_A is zero everywhere"),
+        (tensors(product_zero), "the product of lora_B and lora_A is zero everywhere"),
+        (
+            tensors(lambda content: [tensor.zero_() for name, tensor in content.items() if "lora_A" in name]),
+            "is zero everywhere",
+        ),
+        (tensors(drop(r"layers\.[23]\.")), "holds 28 tensors, the run saved 56: some layers are missing"),
+        (tensors(drop("q_proj")), "holds 48 tensors, the run saved 56: some layers are missing"),
         (tensors(poison(float("nan")), torch.bfloat16), "holds NaN or infinity"),
         (tensors(poison(float("-inf"))), "holds NaN or infinity"),
-        (tensors(lambda content: None, torch.float64), "is F64, not one of F32, F16, BF16"),
+        (tensors(lambda content: None, torch.float64), "is float64, not one of float32, float16, bfloat16"),
         (tensors(lambda content: content.pop(sorted(content)[0])), "has only one of lora_A and lora_B"),
         (tensors(dict.clear), "holds no weights"),
         (tensors(halve_rank), "has rank 32, adapter_config.json says 64"),
@@ -159,6 +186,20 @@ def test_a_spoiled_adapter_is_refused(publish, hub, copy, spoil, reason):
         assert errors[0].startswith(f"cprt publish: error: {path}: ") and reason in errors[0]
         path.write_bytes(whole)
     assert hub.requests == []
+
+
+@pytest.mark.parametrize(
+    "change, reason",
+    [
+        ({"lora_alpha": 0}, "field 'lora_alpha': is not a number above 0"),
+        ({"use_dora": True}, "has no DoRA magnitudes, adapter_config.json says use_dora"),
+        ({"r": 32}, "has rank 64, adapter_config.json says 32"),
+    ],
+)
+def test_weights_that_the_configuration_contradicts(publish, hub, copy, edit_json, change, reason):
+    edit_json(copy / "adapter_config.json", lambda content: content.update(change))
+    status, _, errors = publish(copy)
+    assert status == 2 and reason in errors[0] and hub.requests == []
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -207,7 +248,7 @@ SECRETS = {
     "a private key": "-----BEGIN OPENSSH PRIVATE KEY-----",
     "a bearer header": "Authorization: Bearer abcdefghij0123456789",
     "a password in an address": "https://me:hunter22@example.org/x",
-    "a key of 40 hex digits": "wandb: " + "0123456789abcdef" * 2 + "01234567",
+    "a key of hex digits": "wandb: " + "0123456789abcdef" * 2 + "01234567",
     "a value under a secret's name": "password: correct-horse",
     "the value of HF_TOKEN": TOKEN.removeprefix("hf_"),  # a token of no known form
 }
@@ -278,3 +319,34 @@ def test_a_path_of_the_machine_in_a_configuration_is_refused(publish, hub, copy,
     line = f"cprt publish: error: {file}: field 'note.from': is a path on the machine that trained"
     assert publish(copy)[2] == [line]
     assert hub.requests == []
+
+
+def test_a_path_in_a_file_that_is_no_configuration_is_refused(publish, hub, copy):
+    template = copy / "chat_template.jinja"
+    template.write_text(template.read_text() + "\n{# from /home/someone/base #}\n")
+    assert "holds what looks like a path of a machine; nothing was sent" in publish(copy)[2][0]
+    assert hub.requests == []
+
+
+def test_what_would_run_a_checkpoints_code_is_left_out(publish, hub, copy, edit_json):
+    """At any depth; what else stands there stays, and a file without it is sent byte for byte."""
+    code = {
+        "auto_map": {"AutoProcessor": "thief--x.Processor"},
+        "trust_remote_code": True,
+        "custom_pipelines": {"a": 1},
+    }
+    processor, tokenizer = (
+        json.loads((copy / f"{name}_config.json").read_text()) for name in ("processor", "tokenizer")
+    )
+    edit_json(
+        copy / "processor_config.json", lambda content: (content.update(code), content["image_processor"].update(code))
+    )
+    edit_json(copy / "tokenizer_config.json", lambda content: content.update(code))
+    edit_json(copy / "adapter_config.json", lambda content: content.update(auto_mapping={"parent_library": "thief"}))
+    assert publish(copy)[0] == 0
+    tree = hub.tree(REPO)
+    assert not [name for name, content in tree.items() if b"thief" in content]
+    assert json.loads(tree["processor_config.json"]) == processor
+    loading = ("is_local", "local_files_only")
+    assert json.loads(tree["tokenizer_config.json"]) == {k: v for k, v in tokenizer.items() if k not in loading}
+    assert json.loads(tree["adapter_config.json"])["auto_mapping"] is None

@@ -10,7 +10,7 @@ from PIL import Image
 
 from data_prep.demo.data import draw_attributes
 from data_prep.demo.drawings import draw
-from data_prep.duplicates import Fingerprint, clusters, fingerprint
+from data_prep.pairs.duplicates import Fingerprint, clusters, fingerprint
 
 
 def photo(seed: int) -> Image.Image:

@@ -27,10 +27,12 @@ class Served:
     no_length: bool = False
     breaks: list[int] = field(default_factory=list)  # the connection closes after so many bytes
     statuses: list[int] = field(default_factory=list)  # an error in place of the file
+    down: int | None = None  # this error to whatever is asked
     retry_after: str | None = None
     stall: float = 0.0  # seconds of silence after half of the bytes
     stalls: int = 0  # how often
     headers: dict[str, str] = field(default_factory=dict)
+    location: str | None = None  # leads there instead
 
     def validators(self) -> dict[str, str]:
         etag = f'"{hashlib.md5(self.content).hexdigest()}"' if self.etag == "made from the content" else self.etag
@@ -84,8 +86,12 @@ class _Handler(BaseHTTPRequestHandler):
         served = self.server.files.get(self.path)
         if served is None:
             return self._error(404)
+        if served.down is not None:
+            return self._error(served.down)
         if served.statuses and not head:
             return self._error(served.statuses.pop(0), served.retry_after)
+        if served.location is not None:
+            return self._error(302, location=served.location)
         content, status, headers = served.content, 200, {**served.validators(), **served.headers}
         asked = re.fullmatch(r"bytes=(\d+)-", seen.range or "")
         current = not served.if_range or seen.if_range is None or seen.if_range in served.validators().values()
@@ -131,9 +137,15 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
         seen.sent = len(content)
 
-    def _error(self, status: int, retry_after: str | None = None, content_range: str | None = None) -> None:
+    def _error(
+        self,
+        status: int,
+        retry_after: str | None = None,
+        content_range: str | None = None,
+        location: str | None = None,
+    ) -> None:
         self.send_response(status)
-        for name, value in (("Retry-After", retry_after), ("Content-Range", content_range)):
+        for name, value in (("Retry-After", retry_after), ("Content-Range", content_range), ("Location", location)):
             if value is not None:
                 self.send_header(name, value)
         self.send_header("Content-Length", "0")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cprt.regulations import Regulations, notes_of, regulations_of
+from cprt.guidance.regulations import Regulations, notes_of, regulations_of
 from cprt.taxonomy import Taxonomy
 
 # The paper's lines as its text has them: a row's cells stand in one line, one after the other.

@@ -1,10 +1,10 @@
-"""``cprt survey``: photos for people to label, and a rating sheet for each of them (paper 4.1: 65 photos, 17 people).
+"""``cprt survey``: photos for people to label, and a rating sheet for each of them (paper 4.1 and appendix D).
 
-Photos are drawn in the proportions of the labels' levels; each is given to ``--raters`` people, so that everybody gets
-about as many. Files in ``OUT``: ``photos.csv`` (which photo is whose), ``questions.txt``, and ``sheets/NAME.csv``, one
-for each person: a row for each of their photos and an empty cell for each question, to be filled in with 1 (can be
-inferred), 0.5 (unsure) or 0. Filled sheets are what ``cprt agreement --answers OUT/sheets/*.csv`` reads; an empty cell
-is no answer. No photo is copied: sheets name them by their path.
+As published: 65 photos, 17 people, 10 photos a person, so that two or three people see each. Photos are drawn in the
+proportions of the labels' levels. Files in ``OUT``: ``photos.csv`` (which photo is whose), ``questions.txt``, and
+``sheets/NAME.csv``, one for each person: a row for each of their photos and an empty cell for each question, to be
+filled in with 1 (can be inferred), 0.5 (unsure) or 0. Filled sheets are what ``cprt agreement --answers
+OUT/sheets/*.csv`` reads; an empty cell is no answer. No photo is copied: sheets name them by their path.
 """
 
 from __future__ import annotations
@@ -18,29 +18,34 @@ import numpy as np
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.files import write_text
-from cprt.provenance import write_run
+from cprt.provenance import sign, write_run
 from cprt.records import read_labels
 from cprt.tables import read_csv, write_csv
 from cprt.taxonomy import Taxonomy
-from data_prep.split import draw_holdout
+from data_prep.pairs.split import draw_holdout
 
 
 @dataclass
 class SurveyArguments:
     labels: str = option("labels.jsonl with the photos to draw from")
-    out: str = option("folder to write")
+    out: str = option("folder to write", writes=("sheets", "photos.csv", "questions.txt"))
     photos: int = option("photos to label", 65)
     people: int = option("people who label", 17)
-    raters: int = option("people for each photo; agreement needs two", 3)
+    each: int = option("photos for each of them", 10)
     seed: int = option("seed of the draw and of who gets which photo", 0)
     taxonomy: str | None = option("YAML that extends the published taxonomy", None)
 
     def __post_init__(self) -> None:
-        for name in ("photos", "people", "raters"):
+        for name in ("photos", "people", "each"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if self.raters > self.people:
-            raise ValueError(f"raters: {self.raters} of {self.people} people cannot label a photo")
+        if self.each > self.photos:
+            raise ValueError(f"each: nobody can label {self.each} of {self.photos} photos")
+        if self.people * self.each < 2 * self.photos:
+            raise ValueError(
+                f"{self.people} people with {self.each} photos each cannot see {self.photos} photos twice: agreement "
+                "needs two people a photo"
+            )
         if self.seed < 0:
             raise ValueError(f"seed must not be negative, not {self.seed}")
 
@@ -54,13 +59,14 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise InputError.at(args.labels, f"has {len(labels)} photos, fewer than the {args.photos} to draw")
     drawn, _ = draw_holdout(labels, args.photos, args.seed)
     names = [label.image or label.id for label in drawn]
-    raters = assign(len(drawn), args.people, args.raters, args.seed)
+    raters = assign(len(drawn), args.people, args.each, args.seed)
     people = [f"person{number:02}" for number in range(1, args.people + 1)]
 
     out = Path(args.out)
     filled = next((path for path in sorted((out / "sheets").glob("*.csv")) if _is_filled(path)), None)
     if filled is not None:
         raise InputError.at(filled, "has answers in it; write the new sheets to another --out")
+    sign("cprt survey", out / "run.json")
     for number, person in enumerate(people):
         own = [name for name, group in zip(names, raters, strict=True) if number in group]
         blank = [""] * len(taxonomy.keys)
@@ -73,11 +79,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     questions = [f"{attribute.key}: {attribute.question}" for attribute in taxonomy.attributes]
     write_text(out / "questions.txt", _INSTRUCTION + "\n".join(questions) + "\n")
-    write_run(out, args, {"labels": args.labels}, seed=args.seed, taxonomy=taxonomy.digest)
-    each = sorted(sum(number in group for group in raters) for number in range(args.people))
+    write_run("cprt survey", out, args, {"labels": args.labels}, seed=args.seed, taxonomy=taxonomy.digest)
+    seen = sorted(map(len, raters))
     print(
-        f"{out / 'sheets'}: {args.people} sheets of {each[0]} to {each[-1]} photos and {len(taxonomy.keys)} questions; "
-        f"filled in, they go to cprt agreement --answers {out / 'sheets'}/*.csv"
+        f"{out / 'sheets'}: {args.people} sheets of {args.each} photos and {len(taxonomy.keys)} questions, each photo "
+        f"on {seen[0]} to {seen[-1]}; filled in, they go to cprt agreement --answers {out / 'sheets'}/*.csv"
     )
 
 
@@ -88,16 +94,16 @@ attentive onlooker, 0 where it cannot, 0.5 where you are unsure. Leave a cell em
 """
 
 
-def assign(photos: int, people: int, raters: int, seed: int) -> list[list[int]]:
-    """For each photo, the people who label it: loads differ by at most one, and who shares photos with whom varies."""
+def assign(photos: int, people: int, each: int, seed: int) -> list[list[int]]:
+    """For each photo, the people who label it: everybody gets ``each`` different photos, and photos get equally many
+    people, give or take one."""
     rng = np.random.default_rng(seed)
-    load = np.zeros(people, dtype=np.int64)
-    groups = []
-    for _ in range(photos):
-        order = np.lexsort((rng.random(people), load))  # the least busy first, ties at random
-        chosen = sorted(order[:raters].tolist())
-        load[chosen] += 1
-        groups.append(chosen)
+    seen = np.zeros(photos, dtype=np.int64)
+    groups: list[list[int]] = [[] for _ in range(photos)]
+    for person in range(people):
+        for photo in np.lexsort((rng.random(photos), seen))[:each]:  # those that fewest people have, ties at random
+            groups[photo].append(person)
+            seen[photo] += 1
     return groups
 
 

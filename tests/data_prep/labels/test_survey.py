@@ -15,8 +15,9 @@ from cprt.records import Label, read_labels, write_jsonl
 from cprt.scoring import severities
 from cprt.tables import read_csv, write_csv
 from cprt.taxonomy import Taxonomy
-from data_prep import export, labels, survey
-from data_prep.survey import assign
+from data_prep.labels import export, survey
+from data_prep.labels import run as labels
+from data_prep.labels.survey import assign
 
 TAXONOMY = Taxonomy.default()
 
@@ -33,13 +34,13 @@ def labelled(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_loads_are_even_and_nobody_gets_a_photo_twice():
-    groups = assign(65, 17, 3, seed=1)
-    assert all(len(set(group)) == 3 for group in groups)
-    load = Counter(person for group in groups for person in group)
-    assert set(load) == set(range(17)) and set(load.values()) == {11, 12}  # 65 * 3 / 17 = 11.5
-    assert len({tuple(group) for group in groups}) > 50  # many different threesomes
-    assert groups == assign(65, 17, 3, seed=1) != assign(65, 17, 3, seed=2)
+def test_the_papers_study_shows_each_photo_to_two_or_three_people():
+    """Appendix D: 17 people, 10 of 65 photos each."""
+    groups = assign(65, 17, 10, seed=1)
+    assert all(len(set(group)) == len(group) in (2, 3) for group in groups)
+    assert Counter(person for group in groups for person in group) == dict.fromkeys(range(17), 10)
+    assert len({tuple(group) for group in groups}) > 40  # people meet many others
+    assert groups == assign(65, 17, 10, seed=1) != assign(65, 17, 10, seed=2)
 
 
 def test_sheets_are_read_back_as_answers(labelled: Path, capsys):
@@ -47,8 +48,9 @@ def test_sheets_are_read_back_as_answers(labelled: Path, capsys):
 
     out = labelled / "survey"
     options = ["--labels", str(labelled / "labels.jsonl"), "--out", str(out), "--photos", "20", "--people", "5"]
-    survey.main([*options, "--raters", "2"])
-    assert "5 sheets of 8 to 8 photos and 22 questions" in capsys.readouterr().out
+    options += ["--each", "8"]
+    survey.main(options)
+    assert "5 sheets of 8 photos and 22 questions, each photo on 2 to 2" in capsys.readouterr().out
     sheets = sorted((out / "sheets").glob("*.csv"))
     truth = {label.image: label for label in read_labels(labelled / "labels.jsonl")}
     for sheet in sheets:
@@ -97,8 +99,9 @@ def test_an_export_is_read_as_cprt_bench_and_gives_the_same_labels(labelled: Pat
 @pytest.mark.parametrize(
     ("command", "options", "complaint"),
     [
-        (survey.main, ["--photos", "121"], "has 120 photos, fewer than the 121 to draw"),
-        (survey.main, ["--people", "2", "--raters", "3"], "3 of 2 people cannot label a photo"),
+        (survey.main, ["--photos", "121", "--people", "30"], "has 120 photos, fewer than the 121 to draw"),
+        (survey.main, ["--people", "2"], "2 people with 10 photos each cannot see 65 photos twice"),
+        (survey.main, ["--photos", "5"], "nobody can label 10 of 5 photos"),
         (survey.main, ["--people", "0"], "people must be at least 1"),
         (export.main, ["--name", "../x"], "other characters than letters"),
         (export.main, ["--source", "a\nb"], "source must be one line"),

@@ -11,12 +11,12 @@ import pytest
 from wandb_file import find_run, read_run, read_table
 
 from cprt.errors import InputError
-from cprt.tracking import start_run
+from cprt.services.tracking import start_run
 
 SCRIPT = """
 import socket, sys
 socket.gethostname = lambda: "host-of-somebody"
-from cprt.tracking import log_table, start_run
+from cprt.services.tracking import log_table, start_run
 run = start_run("privacy", "höhe 1", {"lr": 2e-5, "lora": {"r": 64}, "note": "x" * 70000}, sys.argv[1])
 for step in range(1, 201):
     run.log({"loss": 1 / step, "eval": {"mae": 0.25}}, step=step)

@@ -49,11 +49,11 @@ from tqdm import tqdm
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.files import read_text, write_text
-from cprt.provenance import write_run
+from cprt.provenance import sign, write_run
 from cprt.records import read_labels, write_json
 from cprt.scoring import severities
 from cprt.taxonomy import LEVELS, Taxonomy
-from data_prep.boundary_figures import draw_embeddings, draw_scores
+from data_prep.boundaries.plot import draw_embeddings, draw_scores
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -68,7 +68,10 @@ _BLOCK = 256  # rows of the distance matrix held at once: 14 MB of 6,736 columns
 @dataclass
 class BoundariesArguments:
     labels: str = option("labels.jsonl, made by cprt labels")
-    out: str = option("folder for boundaries.json, embeddings.png and scores.png")
+    out: str = option(
+        "folder for boundaries.json, embeddings.png and scores.png",
+        writes=("boundaries.json", "taxonomy.yaml", "embeddings.png", "scores.png"),
+    )
     dim: int = option("dimensions of the embedding", 16)
     base_margin: float = option("m0 of the triplet loss", 0.10)
     beta: float = option("what each level between anchor and negative adds to the margin", 0.12)
@@ -153,7 +156,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     ordered = all(high > low for high, low in pairwise(lower))
 
     out = Path(args.out)
-    out.mkdir(parents=True, exist_ok=True)
+    sign("cprt boundaries", out / "run.json")
     explained = draw_embeddings(out / "embeddings.png", embeddings, vectors.levels, vectors.counts)
     usable = write_taxonomy(out / "taxonomy.yaml", lower, args.taxonomy)
     draw_scores(out / "scores.png", taxonomy, learnt=lower if usable else None)
@@ -167,7 +170,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         "attribute_embeddings": dict(zip(taxonomy.keys, matrix.tolist(), strict=True)),
     }
     write_json(out / "boundaries.json", result)
-    write_run(out, args, {"labels": args.labels}, seed=args.seed, taxonomy=taxonomy.digest, report=report)
+    write_run(
+        "cprt boundaries", out, args, {"labels": args.labels}, seed=args.seed, taxonomy=taxonomy.digest, report=report
+    )
     _print(found, spread["seeds"], ordered, report, losses, args.out)
     if usable:
         print(f"  {out / 'taxonomy.yaml'}: these bands, to pass as --taxonomy")

@@ -14,7 +14,7 @@ from cprt.errors import InputError
 from cprt.records import read_labels
 from cprt.scoring import format_score, severity
 from cprt.taxonomy import Taxonomy
-from data_prep.labels import main
+from data_prep.labels.run import main
 
 TAXONOMY = Taxonomy.default()
 

@@ -1,5 +1,5 @@
 """``cprt pairs``: labels -> instruction-response pairs for SFT: a hold-out in the collection's own proportions of
-levels, and a level-balanced training set from the rest (``data_prep/split.py`` says why in this order).
+levels, and a level-balanced training set from the rest (``data_prep/pairs/split.py`` says why in this order).
 
 No photo is on two sides: a duplicate of an excluded photo is left out, and so is one of a hold-out photo. Writes
 ``OUT/{train,holdout}.jsonl``, and as data card ``OUT/card.json`` and ``card.png`` (levels and attributes, as paper
@@ -10,33 +10,33 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from cprt.answers import render
 from cprt.config import option, parse, run
 from cprt.errors import InputError
-from cprt.images import image_root, load_image
+from cprt.images import check_ratio, image_root, in_parallel, load_image, raise_first
 from cprt.prompts import PROMPTS, TARGETS, Prompt, build
-from cprt.provenance import write_run
+from cprt.provenance import sign, write_run
 from cprt.records import Label, Pair, read_labels, write_json, write_jsonl
 from cprt.taxonomy import LEVELS, Taxonomy
-from data_prep.card import data_card, draw_card
-from data_prep.duplicates import DEFAULT_THRESHOLD, Fingerprint, clusters, fingerprint
-from data_prep.exclusions import read_exclusions
-from data_prep.lengths import check_lengths
-from data_prep.split import draw_balanced, draw_holdout
+from data_prep.pairs.card import data_card, draw_card
+from data_prep.pairs.duplicates import DEFAULT_THRESHOLD, Fingerprint, clusters, fingerprint
+from data_prep.pairs.exclusions import read_exclusions
+from data_prep.pairs.lengths import check_lengths
+from data_prep.pairs.split import draw_balanced, draw_holdout
 
 
 @dataclass
 class PairsArguments:
     labels: str = option("labels.jsonl, made by cprt labels")
     images: str = option("folder that holds images/, or images/ itself")
-    out: str = option("folder for train.jsonl and holdout.jsonl")
+    out: str = option(
+        "folder for train.jsonl and holdout.jsonl",
+        writes=("train.jsonl", "holdout.jsonl", "card.json", "card.png"),
+    )
     prompt: str = option(f"what the model is asked: {', '.join(PROMPTS)}, or a YAML file", "taxonomy")
     target: str = option("what it is to answer", "score", choices=list(TARGETS))
     size: int = option("training pairs to draw, as equally from the levels as they allow", 2048)
@@ -74,13 +74,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     _check_labels(labels, args.labels)
     root = image_root(args.images)
     excluded = read_exclusions(args.exclude, root)
+    for line in excluded.notes:
+        print(line)
     for row, label in enumerate(labels, start=1):
-        if label.id in excluded.ids:
-            raise InputError.at(args.labels, f"{label.id!r} is excluded by {excluded.ids[label.id]}", row, "id")
+        if label.image in excluded.images:
+            raise InputError.at(args.labels, f"{label.id!r} is excluded by {excluded.images[label.image]}", row, "id")
 
-    prints = fingerprints(root, [*(str(label.image) for label in labels), *excluded.images])
+    prints = fingerprints(root, [str(label.image) for label in labels], list(excluded.images))
     twins = _twins([*(label.id for label in labels), *excluded.images], prints, args)
-    candidates, dropped = leave_out(labels, excluded.images, twins)
+    candidates, dropped = leave_out(labels, list(excluded.images), twins)
     if not candidates:
         raise InputError.at(args.labels, "every photo is a duplicate of an excluded one")
     held_out = len(candidates) // 5 if args.holdout is None else args.holdout
@@ -101,13 +103,18 @@ def main(argv: Sequence[str] | None = None) -> None:
         "left_out_duplicates": dropped,
         "token_lengths": lengths,
     }
+    sign("cprt pairs", Path(args.out) / "run.json")
     for name, rows in pairs.items():
         write_jsonl(Path(args.out) / f"{name}.jsonl", rows)
     write_json(Path(args.out) / "card.json", card)
     draw_card(Path(args.out) / "card.png", card, taxonomy)
     facts = {"seed": args.seed, "taxonomy": taxonomy.digest, "prompt": prompt.identity()}
     write_run(
-        args.out, args, {"labels": args.labels, **{f"exclude_{i}": f for i, f in enumerate(args.exclude)}}, **facts
+        "cprt pairs",
+        args.out,
+        args,
+        {"labels": args.labels, **{f"exclude_{i}": f for i, f in enumerate(args.exclude)}},
+        **facts,
     )
     _report(args, parts, len(unused), dropped, lengths)
 
@@ -126,23 +133,24 @@ def make_pair(label: Label, prompt: Prompt, taxonomy: Taxonomy) -> Pair:
     return Pair(label.id, [label.image], prompt.messages(), completion, label.level, label.score)
 
 
-def fingerprints(root: Path, paths: Sequence[str]) -> list[Fingerprint]:
-    """Decode every photo once, in full: one that cannot be read would otherwise stop a training run hours later.
+def fingerprints(root: Path, paths: Sequence[str], excluded: Sequence[str]) -> list[Fingerprint]:
+    """Decode every photo once, in full: one that cannot be used would otherwise stop a training run hours later.
 
-    Raises InputError that names the first unreadable photo and counts the others.
+    Raises InputError that names the first such photo and counts the others. Of what is excluded the shape is no matter.
     """
 
     def one(path: str) -> Fingerprint | InputError:
         try:
-            return fingerprint(load_image(root / path))
+            image = load_image(root / path)
+            if path not in unshaped:
+                check_ratio(image.size, root / path)
+            return fingerprint(image)
         except InputError as error:
             return error
 
-    with ThreadPoolExecutor() as pool:  # decoding releases the interpreter lock
-        found = list(tqdm(pool.map(one, paths), total=len(paths), desc="reading photos", unit="photo", leave=False))
-    faults = [error for error in found if isinstance(error, InputError)]
-    if faults:
-        raise InputError(str(faults[0]) + (f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""))
+    unshaped = set(excluded)
+    found = list(in_parallel(one, [*paths, *excluded], "reading photos"))
+    raise_first([error for error in found if isinstance(error, InputError)])
     return [one for one in found if isinstance(one, Fingerprint)]
 
 

@@ -17,7 +17,8 @@ from cprt.pages.colors import LEVEL_COLORS
 from cprt.records import Label, write_jsonl
 from cprt.scoring import severities
 from cprt.taxonomy import Taxonomy
-from data_prep.boundaries import (
+from data_prep.boundaries.plot import draw_embeddings, principal_axes, scores_of
+from data_prep.boundaries.run import (
     BoundariesArguments,
     Vectors,
     bands,
@@ -29,7 +30,6 @@ from data_prep.boundaries import (
     train,
     triplet_loss,
 )
-from data_prep.boundary_figures import draw_embeddings, principal_axes, scores_of
 
 TAXONOMY = Taxonomy.default()
 LEVEL_OF = np.array([attribute.level for attribute in TAXONOMY.attributes])
@@ -341,7 +341,7 @@ def test_rows_without_labels_are_named(tmp_path: Path):
     [
         (["--epochs", "0"], "epochs must be at least 1"),
         (["--epsilon", "0"], "epsilon must be a positive number"),
-        (["--learning_rate", "nan"], "learning_rate must be a positive number"),
+        (["--learning_rate", "nan"], "'nan' is not a number"),
         (["--percentile", "101"], "percentile must lie in 0 to 100"),
         (["--neighbours", "none"], "none"),
     ],

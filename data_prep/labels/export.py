@@ -16,16 +16,16 @@ from typing import Any
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.files import write_text
-from cprt.provenance import write_run
+from cprt.provenance import sign, write_run
 from cprt.records import Label, read_labels, write_json
 from cprt.taxonomy import LEVELS, Taxonomy
-from data_prep.card import data_card
+from data_prep.pairs.card import data_card
 
 
 @dataclass
 class ExportArguments:
     labels: str = option("labels.jsonl, made by cprt labels")
-    out: str = option("folder to write")
+    out: str = option("folder to write", writes=("*.json", "README.md"))
     name: str = option("name of the JSON file, without .json", "labels")
     license: str = option("licence of the labels, as the Hub spells it", "mit")
     source: str = option("where the photos come from, and under which licence", "")
@@ -48,9 +48,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         if label.labels is None:
             raise InputError.at(args.labels, f"is missing in row {row} ({label.id!r})", field="labels")
     out = Path(args.out)
+    sign("cprt export", out / "run.json")
     write_json(out / f"{args.name}.json", [bench_row(label, taxonomy) for label in labels])
     write_text(out / "README.md", card(labels, taxonomy, args))
-    write_run(out, args, {"labels": args.labels}, taxonomy=taxonomy.digest)
+    write_run("cprt export", out, args, {"labels": args.labels}, taxonomy=taxonomy.digest)
     print(f"{out / args.name}.json: {len(labels)} rows in CPRT-Bench's format; {out / 'README.md'}: its card")
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cprt.advice import Step, compose, hide_in_order, without_each
+from cprt.guidance.advice import Step, compose, hide_in_order, without_each
 from cprt.scoring import severities
 from cprt.taxonomy import Taxonomy
 

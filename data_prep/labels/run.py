@@ -15,11 +15,11 @@ from typing import Any
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.images import ImageIndex
-from cprt.provenance import write_run
+from cprt.provenance import run_path, sign, write_run
 from cprt.records import Label, write_jsonl
 from cprt.scoring import severities
 from cprt.taxonomy import LEVELS, Taxonomy
-from data_prep.label_files import Stated, read_aliases, read_annotations, read_bench, read_table
+from data_prep.labels.files import Stated, read_aliases, read_annotations, read_bench, read_table
 
 SOURCES = ("bench", "csv", "annotations")
 SCORE_TOLERANCE = 6e-4  # a file's score has three decimals, rounded or truncated
@@ -49,8 +49,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         rows, without = read_annotations(args.input, taxonomy)
     labels, report = make_labels(rows, f"{args.source}:{Path(args.input).name}", args.images, taxonomy, args.input)
     report["without_consensus"] = without
+    sign("cprt labels", run_path(args.out))
     write_jsonl(args.out, labels)
-    write_run(args.out, args, {"input": args.input}, taxonomy=taxonomy.digest, report=report)
+    write_run("cprt labels", args.out, args, {"input": args.input}, taxonomy=taxonomy.digest, report=report)
     _print(report, args.out)
 
 

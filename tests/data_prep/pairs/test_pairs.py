@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -17,8 +18,8 @@ from cprt.prompts import build
 from cprt.records import Label, read_labels, read_pairs, write_jsonl
 from cprt.scoring import format_score, severities, severity
 from cprt.taxonomy import LEVELS, Taxonomy
-from data_prep.pairs import main
-from data_prep.split import draw_balanced, draw_holdout, equal, proportional
+from data_prep.pairs.run import main
+from data_prep.pairs.split import draw_balanced, draw_holdout, equal, proportional
 
 TAXONOMY = Taxonomy.default()
 
@@ -219,6 +220,11 @@ def test_duplicates_of_excluded_photos_are_left_out(labelled: Path):
         ("x.jsonl", '{"id": "7"}\n', r"labels.jsonl:8: field 'id': '7' is excluded by .*x.jsonl"),
         ("x.txt", "../../x\n", r"x.txt:1: field 'id': '../../x' is not a file name inside"),
         ("x.txt", "\n", r"x.txt: excludes nothing"),
+        ("x.txt", "a\nb\n", r"x.txt: excludes nothing: none of its 2 ids is a photo in .*images"),
+        ("x.txt", "id,level\n7.png,1\n", r"x.txt: excludes nothing"),
+        ("x.txt", '"7"\n', r"x.txt: excludes nothing"),
+        ("x.txt", "7.png,\n", r"x.txt: excludes nothing"),
+        ("x.txt", "other/x.png\n", r"x.txt: excludes nothing"),
         ("x.json", '[{"name": "7"}]', r"x.json:1: field 'id': is missing"),
         ("gone.txt", None, r"gone.txt: No such file"),
     ],
@@ -229,6 +235,36 @@ def test_an_excluded_photo_among_the_labels_is_refused(labelled: Path, name, con
     with pytest.raises(InputError, match=complaint):
         pairs_of(labelled, "--exclude", str(labelled / name))
     assert not (labelled / "pairs").exists()
+
+
+def test_an_exclusion_goes_by_the_photo_in_the_folder_that_it_names(labelled: Path, capsys):
+    (labelled / "images" / "other").mkdir()
+    shutil.copy(labelled / "images" / "8.png", labelled / "images" / "other" / "1.png")
+    (labelled / "x.txt").write_text("other/1.jpg\nother/2.jpg\n3.jpg\n")
+    with pytest.raises(InputError, match=r"labels.jsonl:\d+: field 'id': '3' is excluded by"):
+        pairs_of(labelled, "--exclude", str(labelled / "x.txt"))
+    (labelled / "x.txt").write_text("other/1.jpg\nother/one\n")
+    train, holdout = pairs_of(labelled, "--size", "500", "--exclude", str(labelled / "x.txt"))
+    assert "x.txt: 1 photos excluded, by 2 ids" in capsys.readouterr().out
+    assert {str(number) for number in range(100)} - {pair.id for pair in [*train, *holdout]} == {"8"}
+
+
+def test_a_shape_that_models_refuse_is_named(labelled: Path):
+    Image.new("RGB", (201, 1)).save(labelled / "images" / "7.png")
+    Image.new("RGB", (200, 1)).save(labelled / "images" / "8.png")
+    with pytest.raises(InputError, match=r"7.png: is 201 x 1 pixels: one side is over 200 times the other$"):
+        pairs_of(labelled)
+    shutil.copy(labelled / "images" / "9.png", labelled / "images" / "7.png")
+    Image.new("RGB", (201, 1)).save(labelled / "images" / "test_photo.png")
+    (labelled / "x.txt").write_text("test_photo")
+    pairs_of(labelled, "--exclude", str(labelled / "x.txt"))  # of what is not trained on it is no matter
+
+
+def test_a_pipe_among_the_photos_hangs_nothing(labelled: Path):
+    (labelled / "images" / "7.png").unlink()
+    os.mkfifo(labelled / "images" / "7.png")
+    with pytest.raises(InputError, match=r"7.png: is not a regular file$"):
+        pairs_of(labelled)
 
 
 def test_the_card_counts_what_is_there(labelled: Path):

@@ -1,0 +1,46 @@
+"""What the paper publishes (arXiv:2603.21573v1), as data: every page, card and table takes it from here."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from cprt.files import read_yaml
+
+_PUBLISHED = Path(__file__).with_name("paper.yaml")
+TUNED = "SFT"  # the prompting of Table 6 under which the fine-tuned models stand
+
+
+@cache
+def _published() -> dict[str, Any]:
+    content: dict[str, Any] = read_yaml(_PUBLISHED)
+    return content
+
+
+def table1() -> dict[int, int]:
+    """Level -> test photos."""
+    return {int(level): count for level, count in _published()["table1"].items()}
+
+
+def table2() -> list[dict[str, Any]]:
+    """Rows of ``comparison``, ``between`` (two names), ``agreement_percent`` and ``kappa``, in the paper's order."""
+    return [dict(row) for row in _published()["table2"]]
+
+
+def human_agreement_by_level() -> dict[int, float]:
+    """Level -> agreement among people in per cent (4.1); none is given for level 4."""
+    return {int(level): percent for level, percent in _published()["human_agreement_percent_by_level"].items()}
+
+
+def table6() -> list[dict[str, Any]]:
+    """Rows of ``prompting``, ``model`` and figures under the names of metrics.json, in the paper's order."""
+    table = _published()["table6"]
+    return [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
+
+
+def table3() -> list[dict[str, Any]]:
+    """The rows of Table 6 that the main text shows: all but the fine-tuned models after the first."""
+    rows = table6()
+    tuned = [row for row in rows if row["prompting"] == TUNED]
+    return [row for row in rows if row not in tuned[1:]]
