@@ -23,13 +23,14 @@ def predict(judge: Judge, label: Label, row: Mapping[str, Any] | None, taxonomy:
     outcome = read(row, judge.spec.max_new_tokens, taxonomy)
     distribution = _summary(Response.read(row)) if judge.expected and row is not None else None
     decoded: dict[str, Any] = {}
-    if distribution is not None:
+    answer = outcome.answer
+    # Behind a lead-in of ours every model writes a number; one that stated none in its own answer has not judged.
+    if distribution is not None and answer.score is not None:
         decoded = {
             "expected_score": distribution.mean,
             "median_score": distribution.median,
             "label_mass": distribution.mass,
         }
-    answer = outcome.answer
     if answer.attributes is not None:
         decoded["composed_score"] = compose(answer.attributes, taxonomy).score
     return Prediction(

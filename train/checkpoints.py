@@ -10,11 +10,18 @@ import fcntl
 import os
 import re
 import shutil
-from collections.abc import Mapping
+import typing
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from pickle import PickleError
 from typing import Any
 
+from transformers import TrainerState
+
+from cprt.config import fits
 from cprt.errors import InputError
+from cprt.models.checkpoint import first_line
 from cprt.provenance import file_digest
 from cprt.records import read_json, write_json
 
@@ -73,16 +80,20 @@ def check_resume(checkpoint: Path, recipe: Mapping[str, Any]) -> None:
     """
     if not (checkpoint / "run.json").is_file():
         raise InputError(f"resume_from_checkpoint {checkpoint}: is not a checkpoint of this script (no run.json)")
+    where = f"resume_from_checkpoint {checkpoint}"
     record = read_json(checkpoint / "run.json")
-    for name, digest in record.get("files", {}).items():
-        if not (checkpoint / name).is_file() or file_digest(checkpoint / name) != digest:
-            raise InputError(f"resume_from_checkpoint {checkpoint}: {name} is missing or damaged; take an earlier one")
-    if not any("optim" in name for name in record.get("files", {})):
-        raise InputError(
-            f"resume_from_checkpoint {checkpoint}: holds no optimiser (save_only_model), so the "
-            "run cannot go on as it was"
-        )
-    was = record.get("recipe", {})
+    files, was = (record.get(name) if isinstance(record, dict) else None for name in ("files", "recipe"))
+    if not isinstance(files, dict) or not isinstance(was, dict):
+        raise InputError(f"{where}: its run.json names no files or no recipe")
+    for name, digest in files.items():
+        path = checkpoint / name
+        if not path.resolve().is_relative_to(checkpoint.resolve()) or not path.is_file() or file_digest(path) != digest:
+            raise InputError(f"{where}: {name} is missing or damaged; take an earlier one")
+    if not any("optim" in name for name in files):
+        raise InputError(f"{where}: holds no optimiser (save_only_model), so the run cannot go on as it was")
+    if not any("rng_state" in name for name in files) or "trainer_state.json" not in files:
+        raise InputError(f"{where}: holds no state of the run, so it cannot go on as it was")
+    _check_state(checkpoint / "trainer_state.json")
     changes = [
         f"{name} was {_short(was.get(name))} and is {_short(recipe.get(name))}"
         for name in {**was, **recipe}
@@ -90,9 +101,36 @@ def check_resume(checkpoint: Path, recipe: Mapping[str, Any]) -> None:
     ]
     if changes:
         raise InputError(
-            f"resume_from_checkpoint {checkpoint}: belongs to another run ({'; '.join(changes)}); "
-            "undo the change, or start anew with another output_dir"
+            f"{where}: belongs to another run ({'; '.join(changes)}); undo the change, or start anew with another "
+            "output_dir"
         )
+
+
+@contextmanager
+def checkpoint_faults(checkpoint: str) -> Iterator[None]:
+    """One line for whatever a checkpoint provokes in the libraries that load it. None of them runs a pickle's code."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (AttributeError, EOFError, LookupError, OSError, PickleError, RuntimeError, TypeError, ValueError) as error:
+        raise InputError(
+            f"resume_from_checkpoint {checkpoint}: cannot be loaded ({first_line(error)}); take an earlier one"
+        ) from error
+
+
+def _check_state(path: Path) -> None:
+    """Raises InputError unless every field has its type and the run is somewhere on its way."""
+    state, kinds = read_json(path), typing.get_type_hints(TrainerState)
+    kinds["stateful_callbacks"] = dict
+    if not isinstance(state, dict):
+        raise InputError.at(path, "is not a JSON object")
+    for name, value in state.items():
+        if name not in kinds or not fits(value, kinds[name]):
+            raise InputError.at(path, "is not as a run writes it", field=name)
+    step, steps = state.get("global_step"), state.get("max_steps")
+    if step is None or steps is None or not 0 < step <= steps:
+        raise InputError.at(path, f"{step} is no step of a run of {steps}", field="global_step")
 
 
 def _short(value: Any) -> str:

@@ -84,6 +84,14 @@ def check_saved(expected: Mapping[str, torch.Tensor], folder: str | Path) -> int
 
     Returns the number of tensors. Raises RuntimeError: this is a fault of the run, not of its input.
     """
+    saved = compare_saved(expected, folder)
+    if not any(tensor.any() for name, tensor in saved.items() if "lora_B" in name):
+        raise RuntimeError(f"{folder}: every lora_B is zero, the adapter does nothing")
+    return len(saved)
+
+
+def compare_saved(expected: Mapping[str, torch.Tensor], folder: str | Path) -> dict[str, torch.Tensor]:
+    """The tensors of a saved adapter, which are those of ``expected``. Raises RuntimeError."""
     path = Path(folder) / "adapter_model.safetensors"
     saved = load_file(path)
     if saved.keys() != expected.keys():
@@ -92,9 +100,7 @@ def check_saved(expected: Mapping[str, torch.Tensor], folder: str | Path) -> int
         # ZeRO-3 keeps no more than a shard in memory, and an empty tensor here
         if tensor.numel() and not torch.equal(saved[name], tensor.to(saved[name].dtype)):
             raise RuntimeError(f"{path}: {name} differs from the model's")
-    if not any(tensor.any() for name, tensor in saved.items() if "lora_B" in name):
-        raise RuntimeError(f"{path}: every lora_B is zero, the adapter does nothing")
-    return len(saved)
+    return saved
 
 
 @torch.no_grad()

@@ -120,7 +120,8 @@ class HoldOut:
                 asked = [(pair.prompt, [load_image(self.root / path) for path in pair.images]) for _, pair in batch]
                 for (index, _), said in zip(batch, model.generate(asked, self.max_new_tokens, lead_in), strict=True):
                     score = parse_answer(said.text, self.taxonomy).score if said.complete else None
-                    found.append((index, score, summarise(said.distribution or {}).mean))
+                    expected = summarise(said.distribution or {}).mean if score is not None else None
+                    found.append((index, score, expected))
                 progress.update(len(batch))
         return found
 

@@ -38,12 +38,14 @@ def settle_launch(args: Any) -> None:
             f"one process would spread its batches over {args.n_gpu} GPUs: use accelerate launch --num_processes "
             f"{args.n_gpu}, or show it one (CUDA_VISIBLE_DEVICES)"
         )
+    if args.activation_offloading and not torch.cuda.is_available():
+        raise InputError("activation_offloading moves activations from a GPU to memory, and there is no GPU here")
     on_processors = args.use_cpu or str_to_bool(os.environ.get("ACCELERATE_USE_CPU", "false"))
-    if args.world_size > 1:
+    world = int(os.environ.get("WORLD_SIZE", "1"))  # the library counts one where it finds no way to connect them
+    if world > 1:
         if not on_processors and not torch.cuda.is_available():
             raise InputError(
-                f"{args.world_size} processes were started for GPUs, and there is none here; --use_cpu true trains on "
-                "processors"
+                f"{world} processes were started for GPUs, and there is none here; --use_cpu true trains on processors"
             )
         if args.gradient_checkpointing and (args.gradient_checkpointing_kwargs or {}).get("use_reentrant"):
             raise InputError(

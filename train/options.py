@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+from peft.utils.error import NoMatchingPeftModuleError
+from transformers import Trainer, get_scheduler
+from transformers.utils import is_liger_kernel_available
+
 from cprt.config import option
 from cprt.errors import InputError
+from cprt.models.checkpoint import first_line
 from cprt.provenance import check_output
 from train.checkpoints import UNFINISHED, newest
 from train.holdout import GREATER_IS_BETTER
@@ -72,15 +81,20 @@ def settle(data: DataArguments, model: Any, args: Any) -> None:
         )
     if args.push_to_hub:
         raise InputError("push_to_hub would upload training_args.bin, a pickle that can hold a token; it must be false")
-    if args.train_sampling_strategy != "random":
-        raise InputError("train_sampling_strategy must be random: every epoch draws its pairs anew")
+    if args.chat_template_path is not None:
+        raise InputError("chat_template_path must be null: the checkpoint's own template serves evaluation too")
+    if args.use_liger_kernel and not is_liger_kernel_available():
+        raise InputError("use_liger_kernel needs the package liger-kernel, which is not installed")
+    if not set(args.gradient_checkpointing_kwargs or {}) <= _CHECKPOINTING:
+        raise InputError(f"gradient_checkpointing_kwargs may hold {', '.join(sorted(_CHECKPOINTING))}")
     _settle_batch(data, args)
+    _check_optimiser(args)
     if "wandb" in args.report_to:  # by our own callback
         args.report_to = [name for name in args.report_to if name != "wandb"]
         data.wandb = True
     args.remove_unused_columns = False  # our data set makes its columns as it is read
     args.logging_nan_inf_filter = False  # the default hides a loss that is NaN
-    if args.load_best_model_at_end:
+    if args.load_best_model_at_end or args.save_strategy == "best":
         if args.metric_for_best_model not in GREATER_IS_BETTER:
             raise InputError(
                 f"metric_for_best_model is {args.metric_for_best_model}, but must be one of "
@@ -95,7 +109,16 @@ def settle(data: DataArguments, model: Any, args: Any) -> None:
 
 
 def _settle_batch(data: DataArguments, args: Any) -> None:
-    """The accumulation steps that make ``global_batch_size`` of all processes. Raises InputError."""
+    """The accumulation steps that make ``global_batch_size`` of all processes. Raises InputError.
+
+    Refuses what would make the batch another one, or the loss another mean, with another number of processes.
+    """
+    if args.train_sampling_strategy != "random":
+        raise InputError("train_sampling_strategy must be random: every epoch draws its pairs anew")
+    if args.accelerator_config.split_batches:
+        raise InputError("accelerator_config: split_batches must be false: a batch would be shared out")
+    if not args.average_tokens_across_devices:
+        raise InputError("average_tokens_across_devices must be true, or two processes train another adapter than one")
     world = int(os.environ.get("WORLD_SIZE", "1"))
     per_pass = args.per_device_train_batch_size * world
     if data.global_batch_size % per_pass:
@@ -110,6 +133,33 @@ def _settle_batch(data: DataArguments, args: Any) -> None:
             f"{data.global_batch_size}, from which {accumulation} follow; leave it out"
         )
     args.gradient_accumulation_steps = accumulation
+
+
+def _check_optimiser(args: Any) -> None:
+    """Make optimiser and schedule once, for a weight of one number. Raises InputError when the options forbid it."""
+    try:
+        kind, options = Trainer.get_optimizer_cls_and_kwargs(args)
+        optimizer = kind([torch.zeros(1, requires_grad=True)], **options)
+        kwargs = args.lr_scheduler_kwargs
+        get_scheduler(args.lr_scheduler_type, optimizer, 0, 1, scheduler_specific_kwargs=kwargs)
+    except (AttributeError, ImportError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise InputError(f"optim, optim_args or lr_scheduler_kwargs cannot be used ({first_line(error)})") from error
+
+
+@contextmanager
+def recipe_faults(model: Any) -> Iterator[None]:
+    """One line for what libraries say of options that do not go together, while a trainer is made of them."""
+    try:
+        yield
+    except InputError:
+        raise
+    except NoMatchingPeftModuleError as error:
+        raise InputError(
+            f"lora_target_modules: {model.lora_target_modules!r} fits no module (one entry is a regular expression for "
+            "whole names, several are endings of names)"
+        ) from error
+    except (ImportError, OSError, RuntimeError, TypeError, ValueError, re.error) as error:
+        raise InputError(f"the options make no trainer ({first_line(error)})") from error
 
 
 # Option -> (least, may it be the least, what it has to stay below); null is left to the library.
@@ -132,7 +182,9 @@ _RANGES: dict[str, tuple[float, bool, float]] = {
     "per_device_eval_batch_size": (1, True, math.inf),
     "dataloader_num_workers": (0, True, math.inf),
     "seed": (0, True, 2**32),
+    "data_seed": (0, True, 2**63),
 }
+_CHECKPOINTING = {"use_reentrant", "preserve_rng_state", "determinism_check", "debug"}
 
 
 def _check_ranges(data: DataArguments, model: Any, args: Any) -> None:

@@ -11,11 +11,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from accelerate.utils import DistributedType
-from peft.utils.error import NoMatchingPeftModuleError
 from trl import ModelConfig, SFTConfig
 
 from cprt.config import parse, run
-from cprt.errors import InputError
 from cprt.images import check_images, image_root
 from cprt.models.checkpoint import identity, load_processor, revision_of
 from cprt.provenance import run_record
@@ -25,7 +23,7 @@ from train.checkpoints import check_resume, claim
 from train.checks import StopOnBadLoss, adapter_tensors, check_effect, check_saved, preview_labels, trainable_table
 from train.holdout import HoldOut, check_learnt
 from train.launch import check_devices, check_launch, settle_launch
-from train.options import DataArguments, clear_output, settle
+from train.options import DataArguments, clear_output, recipe_faults, settle
 from train.pair_dataset import check_pairs, pair_collator, pair_dataset, prompt_of
 from train.recipe import recipe
 from train.saving import save_adapter, take_room
@@ -71,7 +69,7 @@ def main() -> None:
     # ---- Model and trainer: TRL's, with the shared prefix, whole checkpoints and figures of the hold-out ----
     model = load_base(model_args, processor)
     model_type = model.config.model_type
-    try:
+    with recipe_faults(model_args):
         trainer = JudgeTrainer(
             model,
             args,
@@ -85,11 +83,6 @@ def main() -> None:
             record=record,
             holdout=holdout,
         )
-    except NoMatchingPeftModuleError as error:
-        raise InputError(
-            f"lora_target_modules: {model_args.lora_target_modules!r} fits no module (one entry is a regular "
-            "expression for whole names, several are endings of names)"
-        ) from error
     check_launch(trainer.accelerator, args)
 
     # ---- What is about to happen, shown and checked while it costs nothing ----

@@ -16,7 +16,8 @@ from transformers.trainer_utils import TrainOutput, rotate_checkpoints
 
 from cprt.errors import InputError
 from cprt.records import read_jsonl, write_jsonl
-from train.checkpoints import UNFINISHED, seal
+from train.checkpoints import UNFINISHED, checkpoint_faults, seal
+from train.checks import adapter_tensors, compare_saved
 from train.holdout import HoldOut
 from train.shared_prefix import SharedPrefixTrainer
 
@@ -105,6 +106,21 @@ class JudgeTrainer(SharedPrefixTrainer):
                 self.state = state
                 return TrainOutput(state.global_step, math.nan, {})
         return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        """As the library's, but what does not fit is refused: the adapter in memory is that of the file."""
+        with checkpoint_faults(resume_from_checkpoint):
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+            if not self.is_deepspeed_enabled and not self.is_fsdp_enabled:  # which keep parts of it elsewhere
+                compare_saved(adapter_tensors(self.model), resume_from_checkpoint)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        with checkpoint_faults(str(checkpoint)):
+            super()._load_optimizer_and_scheduler(checkpoint)
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        with checkpoint_faults(str(checkpoint)):
+            super()._load_rng_state(checkpoint)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         args, output = self.args, Path(self.args.output_dir)

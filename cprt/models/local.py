@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from cprt.errors import InputError
 from cprt.models.adapter import add_adapter, check_adapter
 from cprt.models.checkpoint import check_fit, load_model, load_processor, special_token
-from cprt.models.decoding import SCORE_LEAD_IN, ScoreTree, stated_lead_in
+from cprt.models.decoding import stated_lead_in
+from cprt.models.score_tree import ScoreReader
 from cprt.prompts import Messages, arrange
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class LocalModel:
         self._prefixes: dict[tuple[int, ...], Any] = {}  # token ids of a shared text -> its cache
         self._encoded: tuple[Any, Any] | None = None  # the pixels encoded last, and what came of them
         self._harmless: set[str] = set()  # texts without a special token
-        self._score_trees: dict[str, ScoreTree] = {}
+        self._scores = ScoreReader(model, self._base(), processor.tokenizer)
 
     def forget(self) -> None:
         """Drop what is kept from one batch to the next: shared texts and encoded photos."""
@@ -128,7 +129,7 @@ class LocalModel:
             distributions: Sequence[dict[str, float] | None] = [None] * len(rows)
             if lead_in is not None:
                 lead_ins = [lead_in or stated_lead_in(text) for text in texts]
-                distributions = self._score_distributions(inputs, output, lead_ins)
+                distributions = self._scores.distributions(inputs, output.cache, lead_ins)
             logprobs: Sequence[list[dict[str, Any]] | None] = [None] * len(rows)
             if top_logprobs is not None:
                 lengths = [
@@ -238,82 +239,6 @@ class LocalModel:
                 del self._prefixes[next(iter(self._prefixes))]
             self._prefixes[ids] = compute_prefix(base, prefix_1P)
         return growing_cache(self._prefixes[ids], rows)
-
-    def _score_distributions(
-        self, inputs: Any, output: Any, lead_ins: Sequence[str | None]
-    ) -> list[dict[str, float] | None]:
-        """The probability of every score string after prompt and lead-in; None for a row without a lead-in.
-
-        All unfinished scores (0, 0.7, 0.71 ...) go through the model at once: behind prompt and lead-in stand the
-        tokens of the tree of scores, each seeing only its own ancestors.
-        """
-        import torch
-
-        ids, mask = inputs["input_ids"], inputs["attention_mask"]
-        rows, width = ids.shape
-        # One whose own text leads to no score has one to look at all the same, so that the batch stays in one piece.
-        texts = [lead_in or SCORE_LEAD_IN for lead_in in lead_ins]
-        trees = [self._score_tree(text) for text in texts]
-        leads = [tree.lead(self._encode, text) for tree, text in zip(trees, texts, strict=True)]
-        longest, nodes = max(map(len, leads)), max(len(tree.tokens) for tree in trees)
-        total = width + longest + nodes
-
-        tail = torch.zeros((rows, longest + nodes), dtype=ids.dtype)
-        positions = torch.zeros((rows, longest + nodes), dtype=torch.long)  # counted from the end of the prompt
-        sees = torch.zeros((rows, total, total), dtype=torch.bool)
-        sees[:, :width, :width] = mask.bool().cpu()[:, None]
-        sees[:, width:, :width] = mask.bool().cpu()[:, None]
-        for row, (lead, tree) in enumerate(zip(leads, trees, strict=True)):
-            start, end = longest - len(lead), longest  # of the lead-in, padded on the left
-            tail[row, start:end] = torch.tensor(lead)
-            tail[row, end : end + len(tree.tokens)] = torch.tensor(tree.tokens, dtype=ids.dtype)
-            positions[row, start:end] = torch.arange(len(lead))
-            positions[row, end : end + len(tree.tokens)] = len(lead) - 1 + torch.tensor(tree.depths, dtype=torch.long)
-            sees[row, width + start :, width + start : width + end] = True
-            for node, ancestors in enumerate(tree.ancestors):
-                sees[row, width + end + node, [width + end + ancestor for ancestor in ancestors]] = True
-        sees &= torch.ones((total, total), dtype=torch.bool).tril()
-        counted = mask.sum(dim=1, keepdim=True)
-        if self.model_type == "qwen3_vl":
-            delta = torch.zeros_like(counted)  # an image takes fewer positions than tokens
-            if "image_grid_thw" in inputs:
-                spans = {name: inputs[name] for name in ("mm_token_type_ids", "image_grid_thw")}
-                _, delta = self._base().model.get_rope_index(ids, **spans, attention_mask=mask)
-            after = (positions.to(self.device) + counted + delta).expand(3, -1, -1)
-            # What generation has computed of the prompt is kept; only its answer is taken back.
-            cache = output.cache
-            cache.crop(width - cache.get_seq_length())
-            sees = sees[:, width:]
-            model_inputs = {"input_ids": tail.to(self.device), "position_ids": after, "cache": cache}
-        else:
-            before = (mask.cumsum(1) - 1).clamp(min=0)
-            after = positions.to(self.device) + counted
-            model_inputs = {
-                **inputs,
-                "input_ids": torch.cat([ids, tail.to(self.device)], dim=1),
-                "position_ids": torch.cat([before, after], dim=-1),
-            }
-            if "cross_attention_mask" in inputs:  # Mllama: what follows sees the photos as the last token does
-                crossing = inputs["cross_attention_mask"]
-                last = crossing[:, -1:].expand(-1, tail.shape[1], -1, -1)
-                model_inputs["cross_attention_mask"] = torch.cat([crossing, last], dim=1)
-        bias = torch.where(sees, 0.0, torch.finfo(self.model.dtype).min)[:, None]
-        model_inputs["attention_mask"] = bias.to(self.device, self.model.dtype)
-        logits = self.model(**model_inputs, logits_to_keep=nodes + 1).logits  # from the lead-in's last token on
-        return [
-            None if lead_in is None else tree.distribution(row.float().log_softmax(-1).cpu().numpy())
-            for lead_in, tree, row in zip(lead_ins, trees, logits, strict=True)
-        ]
-
-    def _score_tree(self, lead_in: str) -> ScoreTree:
-        """The tree of scores behind a lead-in. How its text is cut into tokens depends on its last words alone."""
-        end = lead_in[lead_in.rindex('"score"') :]
-        if end not in self._score_trees:
-            self._score_trees[end] = ScoreTree.build(self._encode, "{" + end)
-        return self._score_trees[end]
-
-    def _encode(self, text: str) -> list[int]:
-        return list(self.processor.tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 def _greedy(base: Any, tokenizer: Any) -> dict[str, Any]:

@@ -137,10 +137,10 @@ def test_a_prompt_of_ones_own(publish, hub, copy, edit_json, tmp_path):
     extension = tmp_path / "more.yaml"
     key = Taxonomy.default().keys[-1]
     extension.write_text(yaml.safe_dump({"remove": [key]}))
-    digest = build("taxonomy", "score", Taxonomy.load(extension)).digest
-    edit_json(copy / "run.json", lambda record: record.update(prompt={"sha256": digest}))
+    prompt = build("taxonomy", "score", Taxonomy.load(extension))
+    edit_json(copy / "run.json", lambda record: record.update(prompt=prompt.identity()))
     assert publish(copy)[0] == 0
-    assert f"a prompt of its own (digest `{digest}`)" in hub.tree(REPO)["README.md"].decode()
+    assert f"a prompt of its own (digest `{prompt.digest}`)" in hub.tree(REPO)["README.md"].decode()
     assert publish(copy, "--taxonomy", str(extension))[0] == 0
     card = hub.tree(REPO)["README.md"].decode()
     assert "POLICY = " in card and f"- {key}:" not in card
