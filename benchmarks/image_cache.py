@@ -3,11 +3,10 @@
     python benchmarks/image_cache.py [--json FILE] [--photos 48] [--rounds 3] [--workers 2]
 
 Both turn the same generated JPEGs (2,000 to 4,000 pixels wide and high, as VISPR's photos: smooth areas, edges, lines,
-grain) into JPEGs of at most 262,144 pixels, the budget of the Qwen3-VL recipes, at one quality. Ours also starts its
-processes, keeps its manifest and writes every file whole or not at all. ``cache_speedup`` is the median time of the
-obvious way over ours, in rounds that alternate; ``difference`` is the mean absolute difference between their results,
-in levels of 255, before JPEG compression. ``cpu_ratio`` compares processor time, which other work on the machine hardly
-changes.
+grain) into JPEGs of at most 262,144 pixels, the budget of the Qwen3-VL recipes, at one quality. Ours runs in threads
+and writes every file whole or not at all. ``cache_speedup`` is the median time of the obvious way over ours, in rounds
+that alternate; ``difference`` is the mean absolute difference between their results, in levels of 255, before JPEG
+compression. ``cpu_ratio`` compares processor time, which other work on the machine hardly changes.
 """
 
 from __future__ import annotations
@@ -112,7 +111,7 @@ def main() -> None:
         "rounds": [dict(zip(names, values, strict=True)) for values in rounds],
     }
     print(
-        f"obvious {medians['obvious_s']:.1f} s, ours on {args.workers} processes {medians['ours_s']:.1f} s: "
+        f"obvious {medians['obvious_s']:.1f} s, ours in {args.workers} threads {medians['ours_s']:.1f} s: "
         f"{figures['cache_speedup']:.2f} times as fast, at {figures['cpu_ratio']:.2f} times less processor time; "
         f"mean difference {figures['difference']:.2f} of 255"
     )

@@ -1,4 +1,4 @@
-"""The two-stage annotation of paper C.1, in our own words: what annotators are asked, and what their answers mean.
+"""The two-stage annotation of paper C.1, in our own words: what annotators are asked.
 
 Stage one shows the photo and asks every question of the taxonomy, about what could be inferred rather than what is the
 case: a model that would not say how old somebody is does say whether an onlooker could tell. Stage two sees only the
@@ -7,15 +7,10 @@ text of stage one and turns it into 0, 0.5 or 1 a key. An extended taxonomy chan
 
 from __future__ import annotations
 
-import re
-from typing import Any, Literal
+from typing import Any
 
-from cprt.answers import parse as parse_answer
 from cprt.prompts import Messages
-from cprt.records import parse_json
 from cprt.taxonomy import Taxonomy
-
-ReadStatus = Literal["ok", "unparsed", "refused"]
 
 _STAGE1 = """\
 You help to annotate photos for research on privacy. Below are {count} questions about one photo, each with a key. For \
@@ -76,38 +71,6 @@ def stage2(text: str, taxonomy: Taxonomy) -> Messages:
     return [{"role": "user", "content": [{"type": "text", "text": prompt}]}]
 
 
-def read_stage1(text: str, taxonomy: Taxonomy) -> ReadStatus:
-    """Whether stage one answered. Its words are for stage two to judge, so anything but a refusal is ``ok``.
-
-    A text that answers no key by name and says that it will not do the task is a refusal.
-    """
-    if any(re.search(rf"\b{key}\b\W{{0,4}}:", text) for key in taxonomy.keys):
-        return "ok"
-    return "refused" if _refuses(text) else "ok"
-
-
-def read_stage2(text: str, taxonomy: Taxonomy) -> tuple[ReadStatus, dict[str, float] | None]:
-    """The labels in stage two's answer: exactly one JSON object, perhaps in a fence or beside prose, that gives every
-    key once and nothing else, each 0, 0.5 or 1 as a number. Anything less is ``unparsed`` and gives no labels.
-    """
-    shown = _THINKING.sub("", text)
-    start, end = shown.find("{"), shown.rfind("}")
-    if start < 0:
-        return ("refused" if _refuses(shown) else "unparsed"), None
-    outside = shown[:start] + shown[end + 1 :]
-    if re.search(r"<think", outside):  # the answer never came
-        return "unparsed", None
-    try:
-        labels = parse_json(shown[start : end + 1], "answer")
-    except ValueError:
-        return "unparsed", None
-    if not isinstance(labels, dict) or set(labels) != set(taxonomy.keys):
-        return "unparsed", None
-    if any(isinstance(value, bool) or value not in (0, 0.5, 1) for value in labels.values()):
-        return "unparsed", None
-    return "ok", {key: float(labels[key]) for key in taxonomy.keys}
-
-
 def consensus(annotations: list[dict[str, float]], taxonomy: Taxonomy) -> dict[str, int]:
     """1 where every annotator says 1, otherwise 0: ambiguity (0.5) counts as absence (paper 4.1)."""
     return {key: int(all(labels[key] == 1 for labels in annotations)) for key in taxonomy.keys}
@@ -115,17 +78,3 @@ def consensus(annotations: list[dict[str, float]], taxonomy: Taxonomy) -> dict[s
 
 def _questions(taxonomy: Taxonomy) -> str:
     return "\n".join(f"- {attribute.key}: {attribute.question}" for attribute in taxonomy.attributes)
-
-
-_THINKING = re.compile(r"^.*</think(?:ing)?>|<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
-# Vision models also refuse in words that say nothing of a task: "I can't identify people in photos."
-_PEOPLE = re.compile(
-    r"\b(?:i|i'm|we)\b[^.!?\n]{0,30}\b(?:can't|cannot|can not|won't|unable to|not able to|don't|do not|refuse to)\b"
-    r"[^.!?\n]{0,30}\b(?:identif|recogni[sz]|infer|speculat|describ|annotat|determin)[a-z]*\b",
-    re.IGNORECASE,
-)
-
-
-def _refuses(text: str) -> bool:
-    plain = text.replace("’", "'")
-    return parse_answer(plain).status == "refused" or _PEOPLE.search(plain) is not None

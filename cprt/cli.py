@@ -24,7 +24,6 @@ COMMANDS = (
         "data_prep.boundaries.run",
         "learn score bands from labels and compare them with the published ones",
     ),
-    ("publish", "train.publish.run", "put a trained adapter on the Hugging Face Hub: checked, private, with a card"),
     ("prompts", "eval.prompts", "print every prompt that is used, exactly as it is sent"),
     ("eval", "eval.run", "ask a model about every photo, write predictions and metrics"),
     ("metrics", "eval.metrics", "compare a predictions file with a labels file"),
@@ -34,6 +33,8 @@ COMMANDS = (
     ("counterfactual", "eval.counterfactual.run", "ask as if all faces were anonymised, and compare (paper 5.4.1)"),
     ("paper", "eval.paper", "the paper's tables from your results: CSV, LaTeX and Markdown, with the differences"),
     ("score", "eval.score.run", "level, score, attributes and advice for photos of your own"),
+    ("merge", "train.merge", "base and adapter as one model, for engines that take no adapter of its family"),
+    ("publish", "train.publish.run", "put a trained adapter on the Hugging Face Hub: checked, private, with a card"),
     (
         "mi",
         "eval.model_inversion.judge.run",

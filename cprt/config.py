@@ -99,7 +99,7 @@ def parse(
     for row in parsed:
         for field in dataclasses.fields(row):  # names of photos may be any bytes
             if not field.metadata.get("positional") and not _is_text(value := getattr(row, field.name)):
-                raise InputError(f"{field.name}: {value!r} is not text in UTF-8 without NUL")
+                raise InputError(f"{field.name}: {value!r} holds a NUL character, or is not UTF-8")
     if unknown:
         near = difflib.get_close_matches(unknown[0].lstrip("-"), _options(kinds), n=1)
         raise InputError(f"unknown argument {unknown[0]}" + (f" (did you mean --{near[0]}?)" if near else ""))
@@ -221,6 +221,8 @@ def _check(values: dict[str, tuple[Any, int]], kinds: Sequence[type], path: str)
             hint = f" (did you mean {near[0]}?)" if near else ""
             raise InputError.at(path, f"unknown option{hint}", line=line, field=key)
         hint, choices = options[key]
+        if not _is_text(value):
+            raise InputError.at(path, f"{value!r} holds a NUL character", line=line, field=key)
         if not fits(value, hint):
             raise InputError.at(path, f"{value!r} is not {_describe(hint)}", line=line, field=key)
         if choices and any(item not in choices for item in (value if isinstance(value, list) else [value])):

@@ -8,16 +8,20 @@ _HEAD, _TAIL = 400, 200  # characters kept of a message that is longer than both
 
 
 class InputError(ValueError):
-    """Bad input or configuration. Its message is one line for the user; commands print it and exit with status 2."""
+    """Bad input or configuration. Its message is one line for the user; commands print it and exit with status 2.
 
-    def __init__(self, message: str):
+    ``reason`` is the message without the place: a path can name a user or a machine.
+    """
+
+    def __init__(self, message: str, reason: str | None = None):
         super().__init__(one_line(message))
+        self.reason = one_line(message if reason is None else reason)
 
     @classmethod
     def at(cls, file: str | Path, message: str, line: int | None = None, field: str | None = None) -> InputError:
         """An error that says where: ``FILE:LINE: field 'FIELD': MESSAGE``."""
         place = str(file) if line is None else f"{file}:{line}"
-        return cls(f"{place}: field '{field}': {message}" if field else f"{place}: {message}")
+        return cls(f"{place}: field '{field}': {message}" if field else f"{place}: {message}", message)
 
 
 def one_line(text: str) -> str:

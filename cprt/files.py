@@ -113,7 +113,7 @@ def read_yaml_lines(path: str | Path) -> tuple[Any, dict[str | int, int]]:
         raise InputError.at(path, "not valid YAML: nested too deeply") from error
     entries: list[tuple[str | int, yaml.Node]] = []
     if isinstance(node, yaml.MappingNode):
-        entries = [(key.value, key) for key, _ in node.value]
+        entries = [(_text(key), key) for key, _ in node.value]
     elif isinstance(node, yaml.SequenceNode):
         entries = list(enumerate(node.value))
     return value, {name: entry.start_mark.line + 1 for name, entry in entries}
@@ -152,14 +152,14 @@ class _Unfolding:
                     if not isinstance(other, dict):
                         raise self.fail(key, "not valid YAML: << takes mappings")
                     merged |= other
-            elif key.value in own:
-                raise self.fail(key, "is there twice", key.value)
+            elif (name := _text(key)) in own:
+                raise self.fail(key, "is there twice", name)
             else:
-                own[key.value] = value
+                own[name] = value
         return merged | own
 
     def scalar(self, node: yaml.ScalarNode) -> Any:
-        text, tag = node.value, node.tag.removeprefix(_TAG)
+        text, tag = _text(node), node.tag.removeprefix(_TAG)
         if tag == "null":
             return None
         if tag == "bool" and text.lower() in yaml.SafeLoader.bool_values:
@@ -167,6 +167,11 @@ class _Unfolding:
         if tag in ("str", "merge"):
             return _number_or_text(text) if node.style is None and tag == "str" else text
         raise self.fail(node, f"not valid YAML: {text!r} as {node.tag} is not known")
+
+
+def _text(node: yaml.ScalarNode) -> str:
+    """A scalar's text. In double quotes, as JSON has them, one character may be spelled as a surrogate pair."""
+    return without_halves(node.value.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass"))
 
 
 def _number_or_text(text: str) -> int | float | str:

@@ -131,7 +131,7 @@ class ImageIndex:
         root: what all paths are relative to.
         start: the folder that was searched, ``root`` or ``root/images``.
         paths: every image, hidden files and folders left out.
-        others: every other file, and links to folders, which are not followed.
+        others: every other file, and links to folders, with the reason.
         unlisted: folders that cannot be searched, with the reason.
     """
 
@@ -141,7 +141,8 @@ class ImageIndex:
         found = list_photos(self.start)
         below = "images/" if self.start != self.root else ""
         self.paths = [below + path for path in found.photos]
-        self.others = [below + path for path in [*found.others, *found.links]]
+        self.others = {below + path: "is no image by its suffix" for path in found.others}
+        self.others |= {below + path: "is a link to a folder, which is not followed" for path in found.links}
         self.unlisted = {below + path: reason for path, reason in found.unlisted.items()}
         if self.unlisted and not unlisted:
             path, reason = next(iter(self.unlisted.items()))
@@ -219,10 +220,12 @@ def read_bare_jpeg(path: str | Path, max_pixels: int | None = None) -> bytes | N
     if not os.path.isfile(path):
         return None
     try:
-        content = Path(path).read_bytes()
+        with open(path, "rb") as file:
+            content = file.read(len(_PLAIN_JFIF))
+            if content != _PLAIN_JFIF:
+                return None
+            content += file.read()
     except OSError:
-        return None
-    if not content.startswith(_PLAIN_JFIF):
         return None
     place, size = len(_PLAIN_JFIF), None
     while content[place : place + 2] in (b"\xff\xdb", b"\xff\xc0", b"\xff\xc4", b"\xff\xdd", b"\xff\xda"):
@@ -305,11 +308,6 @@ def in_parallel(work: Callable[[T], R], items: Sequence[T], desc: str, workers: 
         pool.shutdown(cancel_futures=True)
 
 
-def reason(error: InputError | str, file: Path, name: str) -> str:
-    """What is wrong with a file that goes by ``name``, without the folder it lies in: that may name a user."""
-    return str(error).removeprefix(f"{file}: ").replace(str(file), name)
-
-
 @contextmanager
 def _open(path: str | Path) -> Iterator[Image.Image]:
     """An opened image; whatever goes wrong inside becomes an InputError."""
@@ -326,10 +324,11 @@ def _open(path: str | Path) -> Iterator[Image.Image]:
         raise InputError.at(path, "no such image") from error
     except InputError:
         raise
-    except (OSError, SyntaxError, ValueError, EOFError) as error:  # what Pillow's decoders raise
+    except (OSError, SyntaxError, ValueError, EOFError, RuntimeError) as error:  # what Pillow's decoders raise
         if isinstance(error, UnidentifiedImageError):
             raise InputError.at(path, "is not an image") from error
-        raise InputError.at(path, f"cannot be read as an image ({' '.join(str(error).split())})") from error
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise InputError.at(path, f"cannot be read as an image ({' '.join(why.split())})") from error
 
 
 def _identify(path: str | Path) -> Image.Image:

@@ -19,10 +19,10 @@ from typing import Any
 from cprt import __version__
 from cprt.errors import InputError
 from cprt.files import kind_of
-from cprt.records import read_json, write_json
+from cprt.records import read_object, write_json
 
 _PACKAGES = (
-    "accelerate bitsandbytes datasets numpy openai peft pillow tokenizers torch torchvision transformers trl"
+    "accelerate bitsandbytes datasets httpx2 numpy peft pillow tokenizers torch torchvision transformers trl"
 ).split()
 _MODEL_FILES = ("*.safetensors", "*.json", "*.jinja")
 
@@ -89,15 +89,14 @@ def check_output(
                     raise InputError(f"out: {lost} is what {name} is read from; {other}")
     if os.path.exists(record):
         if (maker := made_by(record)) != stage:
-            raise InputError(f"out: {out} was made by {maker} ({record}), not by {stage}; {other}")
+            raise InputError(f"out: {record} says that {maker} made what is there, not {stage}; {other}")
     elif taken:
         raise InputError(f"out: {taken[0]} is there, and no {record.name} says that {stage} made it; {other}")
 
 
 def made_by(record: str | Path) -> str:
     """The stage that a run record names, such as ``cprt eval``. Raises InputError for what is no run record."""
-    content = read_json(record)
-    command = content.get("command") if isinstance(content, dict) else None
+    command = read_object(record).get("command")
     if not isinstance(command, list) or not all(isinstance(word, str) for word in command) or not command:
         raise InputError.at(record, "is not a run record", field="command")
     return " ".join(command[: 2 if command[0] == "cprt" else 1])

@@ -117,7 +117,21 @@ class _Fields:
         for message in messages:
             if not isinstance(message, dict) or not isinstance(message.get("role"), str) or "content" not in message:
                 raise self.fail(field, "every message needs role and content")
+            if not _is_content(message["content"]):
+                raise self.fail(
+                    field, "content must be a text, or parts with a type (and a text, where that is the type)"
+                )
         return messages
+
+
+def _is_content(content: Any) -> bool:
+    """Whether chat templates can take it: a text, or parts of a message."""
+    if not isinstance(content, list):
+        return isinstance(content, str)
+    kinds = [part.get("type") if isinstance(part, dict) else None for part in content]
+    return all(isinstance(kind, str) for kind in kinds) and all(
+        isinstance(part.get("text"), str) for part, kind in zip(content, kinds, strict=True) if kind == "text"
+    )
 
 
 def read_labels(path: str | Path, taxonomy: Taxonomy | None = None) -> list[Label]:
@@ -229,6 +243,21 @@ def read_jsonl(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
 def read_json(path: str | Path) -> Any:
     """A whole JSON file. Raises InputError."""
     return parse_json(read_text(path), path)
+
+
+def read_object(path: str | Path) -> dict[str, Any]:
+    """A JSON file that holds an object. Raises InputError."""
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise InputError.at(path, "is not a JSON object")
+    return content
+
+
+def inside(content: Any, *keys: str) -> dict[str, Any]:
+    """The object under keys within keys of a file that may come from anywhere; an empty one where there is none."""
+    for key in keys:
+        content = content.get(key) if isinstance(content, dict) else None
+    return content if isinstance(content, dict) else {}
 
 
 def parse_json(text: str, path: str | Path, line: int | None = None) -> Any:

@@ -24,21 +24,26 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from cprt.annotation import consensus, read_stage1, read_stage2, stage1, stage2
+from cprt.annotation import consensus, stage1, stage2
+from cprt.answers.labels import read_stage1, read_stage2
+from cprt.answers.thinking import without_thinking
 from cprt.config import option, parse, run
 from cprt.errors import InputError
-from cprt.files import read_text
 from cprt.images import ImageIndex, check_images, fit, image_size
-from cprt.models.ask import Model
-from cprt.models.rate_limiter import Stopped
-from cprt.models.response_cache import ResponseCache, read_cache
-from cprt.models.spec import ModelSpec, Request, Response
+from cprt.models.ask import Model, ask, find_missing, hash_photos, open_models, raise_first
+from cprt.models.outcome import Outcome, Status, find_outcomes, with_status
+from cprt.models.response_cache import ResponseCache
+from cprt.models.spec import ModelSpec, Request, read_specs
 from cprt.prompts import digest
 from cprt.provenance import sign, write_run
-from cprt.records import PREDICTION_STATUSES, read_jsonl, write_json, write_jsonl
+from cprt.records import PREDICTION_STATUSES, write_json, write_jsonl
 from cprt.taxonomy import Taxonomy
+from data_prep.id_lists import read_ids
+
+Labels = dict[str, float]
+Outcomes = Mapping[str, Outcome[Any]]
 
 RETRY = ("refused", "unparsed")
 STAGE1_TOKENS, STAGE2_TOKENS = 25, 8  # an attribute; for the estimate
@@ -78,33 +83,23 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Command line of ``cprt annotate``."""
     (args,) = parse(AnnotateArguments, argv, prog="cprt annotate", description=__doc__)
     taxonomy = Taxonomy.load(args.taxonomy)
-    specs = [ModelSpec.read(row, f"annotators[{number}]") for number, row in enumerate(args.annotators, start=1)]
-    doubled = [name for name, count in Counter(spec.name.lower() for spec in specs).items() if count > 1]
-    if doubled:
-        raise InputError.at("annotators", f"{doubled[0]!r} is there twice", field="name")
+    specs = read_specs(args.annotators, "annotators")
+    models = [] if args.dry_run else open_models(specs, args.allow_remote)
     photos = find_photos(args.images, args.input, args.limit)
+    hash_photos(photo.path for photo in photos)
     out = Path(args.out)
     if args.dry_run:
         for spec in specs:
-            print(estimate(Annotator(spec, photos, taxonomy), read_cache(_answers(out, spec)), args.retry))
+            cache = ResponseCache(_answers(out, spec), read_only=True)
+            print(estimate(Annotator(spec, photos, taxonomy), cache, args.retry))
         return
 
-    models = [Model(spec, args.allow_remote) for spec in specs]
-    for model in models:
-        if model.is_remote:
-            print(f"note: {model.spec.name} is on another machine: the photos leave this one")
     sign("cprt annotate", out / "run.json")
     rows: dict[str, list[dict[str, Any]]] = {}
-    stopped: Stopped | None = None
     for model in models:
         annotator = Annotator(model.spec, photos, taxonomy)
         with ResponseCache(_answers(out, model.spec)) as cache:
-            try:
-                if stopped is None:
-                    annotator.ask(model, cache, args.retry)
-            except Stopped as reason:  # what there is is written all the same
-                stopped = reason
-            rows[model.spec.name] = annotator.read(cache)
+            rows[model.spec.name] = annotator.ask(model, cache, args.retry)
     report = write(out, rows, taxonomy)
     config = {**vars(args), "annotators": [spec.record() for spec in specs]}
     prompts = {"stage1": digest(stage1(taxonomy)), "stage2": digest(stage2("", taxonomy))}
@@ -117,8 +112,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         prompts=prompts,
         report=report,
     )
-    if stopped is not None:
-        raise stopped
+    raise_first(model.stopped for model in models)
     _print(report, out)
     if all(row["status"] == "error" for annotated in rows.values() for row in annotated):
         raise InputError(f"{out}: every photo ended in an error (the first: {rows[specs[0].name][0]['error']})")
@@ -130,7 +124,9 @@ def find_photos(images: str, input: str | None, limit: int | None = None) -> lis
     Raises InputError for an id without a photo, for one that is there twice, and for what is no image.
     """
     index = ImageIndex(images)
-    wanted = [(path, f"{images}: {path}") for path in index.paths] if input is None else _read_ids(input)
+    wanted = [(path, f"{images}: {path}") for path in index.paths]
+    if input is not None:
+        wanted = [(id, f"{input}:{line}") for line, id in read_ids(input)]
     photos: dict[str, str] = {}
     for id, where in wanted:
         try:
@@ -149,119 +145,86 @@ def find_photos(images: str, input: str | None, limit: int | None = None) -> lis
     return [Photo(id, index.root / path) for id, path in chosen]
 
 
-def _read_ids(file: str) -> list[tuple[str, str]]:
-    """(id, place) from JSON Lines with an ``id``, or one id a line."""
-    if file.endswith((".jsonl", ".json")):
-        rows = [(line, row.get("id")) for line, row in read_jsonl(file)]
-    else:
-        rows = [(line, text.strip()) for line, text in enumerate(read_text(file).split("\n"), start=1) if text.strip()]
-    for line, id in rows:
-        if not isinstance(id, str) or not id:
-            raise InputError.at(file, "must be a non-empty text", line, "id")
-    return [(str(id), f"{file}:{line}") for line, id in rows]
-
-
-class Kept(Protocol):
-    """Responses by key: a cache, or what was read from its file."""
-
-    def get(self, key: str, /) -> dict[str, Any] | None: ...
-
-
 class Annotator:
-    """One model, what it is asked about every photo, and what its kept responses mean."""
+    """One model, what it is asked about every photo, and what it makes of it."""
 
     def __init__(self, spec: ModelSpec, photos: Sequence[Photo], taxonomy: Taxonomy):
         self.spec, self.taxonomy = spec, taxonomy
         messages = stage1(taxonomy)
         self.first = {photo.id: Request(messages, (photo.path,)) for photo in photos}
-        self._first_keys = {id: spec.key(request) for id, request in self.first.items()}
+        self.keys = {id: spec.key(request) for id, request in self.first.items()}  # of stage one
 
-    def ask(self, model: Model, cache: ResponseCache, retry: Sequence[str]) -> None:
-        """Have both stages of all photos answered in ``cache``. Raises Stopped."""
+    @property
+    def first_requests(self) -> dict[str, Request]:
+        """Stage one by key; photos with the same bytes share one."""
+        return {self.keys[id]: request for id, request in self.first.items()}
+
+    def second_requests(self, first: Outcomes) -> dict[str, tuple[str, Request]]:
+        """Stage two by the key of a stage one that has said something: (key, request)."""
+        asked = {}
+        for first_key, outcome in first.items():
+            if outcome.status == "ok":
+                request = Request(stage2(outcome.value or "", self.taxonomy))
+                asked[first_key] = self.spec.key(request), request
+        return asked
+
+    def read_first(self, text: str) -> tuple[Status, str | None]:
+        status = read_stage1(text, self.taxonomy)
+        return status, without_thinking(text) if status == "ok" else None
+
+    def read_second(self, text: str) -> tuple[Status, Labels | None]:
+        return read_stage2(text, self.taxonomy)
+
+    def find(self, cache: ResponseCache) -> tuple[Outcomes, Outcomes]:
+        """Both stages by the key of stage one, as they are kept."""
+        first: Outcomes = find_outcomes(self.first_requests, cache, self.read_first, self.spec)
+        second = self.second_requests(first)
+        found = find_outcomes(dict(second.values()), cache, self.read_second, self.spec)
+        return first, {key: found[second_key] for key, (second_key, _) in second.items()}
+
+    def again(self, cache: ResponseCache, retry: Sequence[str]) -> set[str]:
+        """The stage-one keys of photos whose status is to be tried once more, from stage one."""
+        first, second = self.find(cache) if retry else ({}, {})
+        return with_status({**first, **second}, retry)
+
+    def ask(self, model: Model, cache: ResponseCache, retry: Sequence[str]) -> list[dict[str, Any]]:
+        """A row for every photo, after both stages of what is missing were asked."""
         again = self.again(cache, retry)
-        for stage, missing in ((1, self.missing_first), (2, self.missing_second)):
-            requests = missing(cache, again)
-            if requests:
-                model.ask(requests, cache, f"{self.spec.name}, stage {stage}")
+        ask(model, self.first_requests, cache, again, f"{self.spec.name}, stage 1")
+        second = self.second_requests(find_outcomes(self.first_requests, cache, self.read_first, self.spec))
+        second_again = {key for first_key, (key, _) in second.items() if first_key in again}
+        ask(model, dict(second.values()), cache, second_again, f"{self.spec.name}, stage 2")
+        first, labelled = self.find(cache)
+        return [self._row(id, first[key], labelled.get(key)) for id, key in self.keys.items()]
 
-    def again(self, kept: Kept, retry: Sequence[str]) -> set[str]:
-        """The ids whose status is to be tried once more, from stage one."""
-        return {row["id"] for row in self.read(kept) if row["status"] in retry} if retry else set()
-
-    def missing_first(self, kept: Kept, again: set[str]) -> dict[str, Request]:
-        """Stage-one requests to ask, by key; photos with the same bytes share one."""
-        keys = self._first_keys
+    def _row(self, id: str, first: Outcome[Any], second: Outcome[Labels] | None) -> dict[str, Any]:
+        stage, last = (1, first) if second is None else (2, second)
+        error = None
+        if last.status != "ok":
+            unparsed = "no answer" if second is None else "no JSON with every key"
+            error = f"stage {stage}: {last.error or {'refused': 'refused in words', 'unparsed': unparsed}[last.status]}"
         return {
-            keys[id]: request for id, request in self.first.items() if id in again or not _is_answered(kept, keys[id])
+            "id": id,
+            "annotator": self.spec.name,
+            "status": last.status,
+            "labels": last.value,
+            "stage1": first.text,
+            "stage2": second and second.text,
+            "error": error,
         }
 
-    def missing_second(self, kept: Kept, again: set[str]) -> dict[str, Request]:
-        """Stage-two requests to ask, by key, of photos whose stage one has said something."""
-        missing = {}
-        for id, first_key in self._first_keys.items():
-            request = self._second(kept.get(first_key))
-            if request is not None:
-                key = self.spec.key(request)
-                if id in again or not _is_answered(kept, key):
-                    missing[key] = request
-        return missing
 
-    def read(self, kept: Kept) -> list[dict[str, Any]]:
-        """A row for every photo."""
-        rows = []
-        for id, key in self._first_keys.items():
-            first = self._read(kept.get(key), 1)
-            request = self._second(kept.get(key))
-            second = None if request is None else self._read(kept.get(self.spec.key(request)), 2)
-            last = second or first
-            rows.append(
-                {
-                    "id": id,
-                    "annotator": self.spec.name,
-                    "status": last["status"],
-                    "labels": last["labels"],
-                    "stage1": first["text"],
-                    "stage2": second and second["text"],
-                    "error": last["error"],
-                }
-            )
-        return rows
-
-    def _second(self, first: Mapping[str, Any] | None) -> Request | None:
-        """The request of stage two, None where stage one gave nothing to go by."""
-        outcome = self._read(first, 1)
-        return Request(stage2(outcome["text"], self.taxonomy)) if outcome["status"] == "ok" else None
-
-    def _read(self, row: Mapping[str, Any] | None, stage: int) -> dict[str, Any]:
-        """``status``, ``text``, ``labels`` and ``error`` of one call."""
-        response = Response(error="not asked: the run stopped before") if row is None else Response.read(row)
-        labels, error = None, None
-        if response.text is None:
-            status, error = "error", response.error
-        elif response.refused:
-            status, error = "refused", f"the endpoint refused ({response.finish})"
-        elif not response.complete:
-            status, error = "unparsed", f"cut off at {self.spec.max_new_tokens} tokens"
-        elif stage == 1:
-            status = read_stage1(response.text, self.taxonomy)
-        else:
-            status, labels = read_stage2(response.text, self.taxonomy)
-        if status != "ok":
-            reason = error or {"refused": "refused in words", "unparsed": "no JSON with every key"}[status]
-            error = f"stage {stage}: {reason}"
-        return {"status": status, "text": response.text, "labels": labels, "error": error}
-
-
-def estimate(annotator: Annotator, kept: Kept, retry: Sequence[str]) -> str:
+def estimate(annotator: Annotator, cache: ResponseCache, retry: Sequence[str]) -> str:
     """What a run would take, in one line.
 
     Rule: four characters of text are a token, and so are 32 x 32 pixels of a photo (as Qwen3-VL counts; others differ).
     An answer of stage one takes 25 tokens an attribute, one of stage two 8. Reasoning comes on top.
     """
     spec, attributes = annotator.spec, len(annotator.taxonomy.keys)
-    first = annotator.missing_first(kept, annotator.again(kept, retry))
+    first = find_missing(annotator.first_requests, cache, annotator.again(cache, retry))
     unseen = "x" * (4 * STAGE1_TOKENS * attributes)  # what stage one will say
-    second = [*annotator.missing_second(kept, set()).values()]
+    answered = dict(annotator.second_requests(annotator.find(cache)[0]).values())
+    second = [*find_missing(answered, cache).values()]
     second += [Request(stage2(unseen, annotator.taxonomy))] * len(first)
     read = sum(_tokens(request, spec.max_pixels) for request in [*first.values(), *second])
     written = attributes * (STAGE1_TOKENS * len(first) + STAGE2_TOKENS * len(second))
@@ -303,10 +266,6 @@ def write(out: Path, rows: Mapping[str, list[dict[str, Any]]], taxonomy: Taxonom
     }
     write_json(out / "report.json", report)
     return report
-
-
-def _is_answered(kept: Kept, key: str) -> bool:
-    return "error" not in (kept.get(key) or {"error": "never asked"})
 
 
 def _count(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:

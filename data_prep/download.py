@@ -16,12 +16,12 @@ from typing import Any
 
 from tqdm import tqdm
 
-from cprt.config import option, parse, run
+from cprt.config import fits, option, parse, run
 from cprt.errors import InputError
 from cprt.files import claim, is_safe_path
 from cprt.provenance import file_digest, write_run
-from cprt.records import read_json, write_json
-from data_prep.transfer.archives import unpack
+from cprt.records import inside, read_object, write_json
+from data_prep.transfer.archives import stage_of, unpack
 from data_prep.transfer.fetch import Patience, fetch, is_address, remote_size, shown
 from data_prep.transfer.hub import HubFiles, fetch_hub_files, missing
 
@@ -141,16 +141,24 @@ def main(argv: Sequence[str] | None = None) -> None:
     _print(out, report)
 
 
+_ODD = "is not as cprt download leaves it; move the file away to start anew"
+_KEPT = {"sha256": str, "size": int, "mtime_ns": int, "into": str | None, "files": int | None, "bytes": int | None}
+
+
 class _Record:
     """``archives/downloads.json``: what was fetched and unpacked, and ``NAME.files.json`` for what it unpacked to."""
 
     def __init__(self, out: Path):
         self.path = out / "archives" / "downloads.json"
-        content = read_json(self.path) if self.path.is_file() else {}
-        if not isinstance(content, dict):
-            raise InputError.at(self.path, "must be a JSON object; move it away to start anew")
-        self.archives: dict[str, dict[str, Any]] = content.get("archives", {})
-        self.labels: dict[str, Any] = content.get("labels", {})
+        content = read_object(self.path) if self.path.is_file() else {}
+        self.archives: dict[str, dict[str, Any]] = inside(content, "archives")
+        self.labels: dict[str, Any] = inside(content, "labels")
+        for name, kept in self.archives.items():
+            if not isinstance(kept, dict) or any(not fits(kept.get(key), kind) for key, kind in _KEPT.items()):
+                raise InputError.at(self.path, _ODD, field=f"archives.{name}")
+        files = inside(self.labels, "files").values()
+        if self.labels and not (self.labels.get("commit") and all(inside(kept).get("sha256") for kept in files)):
+            raise InputError.at(self.path, _ODD, field="labels")
 
     def of(self, archive: Archive) -> dict[str, Any]:
         """What is known of an archive. Raises InputError where it contradicts the configuration."""
@@ -182,8 +190,7 @@ class _Record:
         """Path -> size of what an archive was unpacked to; empty when it was not, or elsewhere."""
         path = self._list(archive.name)
         unpacked = self.archives.get(archive.name, {}).get("into") == archive.into
-        files: dict[str, int] = read_json(path) if unpacked and path.is_file() else {}
-        return files
+        return read_object(path) if unpacked and path.is_file() else {}
 
     def keep_files(self, archive: Archive, files: dict[str, int], hidden: int) -> None:
         write_json(self._list(archive.name), files)
@@ -267,10 +274,7 @@ def _plan(
         here = _size(path) or _size(path.with_name(path.name + ".partial")) or 0
         folder = out / archive.into
         there = sum(
-            file.stat().st_size
-            for place in (folder, folder.with_name(f"{folder.name}.unpacking"))
-            for file in place.rglob("*")
-            if file.is_file()
+            file.stat().st_size for place in (folder, stage_of(folder)) for file in place.rglob("*") if file.is_file()
         )
         room += max((size or 0) - here, 0) + max(archive.max_unpacked - there, 0)
         doing = f"fetch {_gb(size)} from {shown(archive.url)}" + (f" ({_gb(here)} are here)" if here else "")

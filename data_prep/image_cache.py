@@ -19,11 +19,12 @@ from typing import Any
 from PIL import Image
 
 from cprt.config import option, parse, run
-from cprt.errors import InputError
-from cprt.files import claim, read_text
-from cprt.images import ImageIndex, check_ratio, image_size, in_parallel, list_photos, load_image, reason
+from cprt.errors import InputError, one_line
+from cprt.files import claim
+from cprt.images import ImageIndex, check_ratio, image_size, in_parallel, list_photos, load_image
 from cprt.provenance import write_run
 from cprt.records import read_json, write_json, write_jsonl
+from data_prep.id_lists import read_ids
 
 _OF_ONE_PHOTO = (errno.ENAMETOOLONG, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOENT)
 _STALE = 1  # time of change, in ns, of a cached photo that is to be made anew
@@ -76,7 +77,7 @@ def cache_images(
     out = Path(out)
     _check_apart(index, out)
     wanted, missing = _asked(index, ids) if ids else (index.paths, [])
-    reasons = {} if ids else {**dict.fromkeys(index.others, "is no image by its suffix"), **index.unlisted}
+    reasons = {} if ids else {**index.others, **index.unlisted}
     files = len(wanted) + len(reasons)
     if not wanted:
         raise InputError.at(ids or images, f"names no image in {index.start}" if ids else "holds no images")
@@ -95,7 +96,7 @@ def cache_images(
                 image = load_image(source, max_pixels)
             except InputError as error:
                 target.unlink(missing_ok=True)  # of an earlier state of this photo
-                return False, reason(error, source, path)
+                return False, error.reason
             _write(image, target, quality, state)
         except OSError as error:
             if error.errno not in _OF_ONE_PHOTO:  # a full disk is the run's fault
@@ -135,18 +136,14 @@ def _asked(index: ImageIndex, ids: str | Path) -> tuple[list[str], list[str]]:
     """Paths of the photos that a list names, and the names that fit none. Raises InputError with the line."""
     found: dict[str, int] = {}
     missing: dict[str, int] = {}
-    for number, line in enumerate(read_text(ids).split("\n"), start=1):
-        name = line.strip()
-        if not name:
-            continue
-        id = name.removeprefix("annotations/").removesuffix(".json")  # a line of a split list
+    for number, id in read_ids(ids):
         try:
             path = index.find(id)
         except ValueError as error:
             raise InputError.at(ids, str(error), line=number) from error
         seen, key = (missing, id) if path is None else (found, path)
         if key in seen:
-            raise InputError.at(ids, f"{name!r} is there already in line {seen[key]}", line=number)
+            raise InputError.at(ids, f"{id!r} is there already in line {seen[key]}", line=number)
         seen[key] = number
     return list(found), list(missing)
 
@@ -175,9 +172,13 @@ def _settle(out: Path, how: dict[str, int]) -> None:
     there = [out / path for path in list_photos(out).photos]
     if not note.is_file() and there:
         raise InputError.at(out, "holds photos that cprt images did not make; choose another --out")
-    if not note.is_file() or read_json(note) != how:
+    try:
+        settled = note.is_file() and read_json(note) == how
+    except InputError:
+        settled = False
+    if not settled:
         for path in there:
-            os.utime(path, ns=(_STALE, _STALE))
+            os.utime(path, ns=(_STALE, _STALE), follow_symlinks=False)
         write_json(note, how)
 
 
@@ -215,7 +216,7 @@ def _print(report: dict[str, Any], out: str) -> None:
         ("without_source", "in the cache, yet no longer among the photos"),
     ):
         if names := report[key]:
-            print(f"  {len(names):,} {what}: {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}")
+            print(one_line(f"  {len(names):,} {what}: {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}"))
 
 
 if __name__ == "__main__":

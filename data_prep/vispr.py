@@ -14,7 +14,7 @@ from typing import Any
 from cprt.errors import InputError
 from cprt.files import is_safe_path, read_text
 from cprt.images import ImageIndex
-from cprt.records import read_json
+from cprt.records import read_object
 
 SPLITS = ("train", "val", "test")
 SAFE = "a0_safe"
@@ -143,9 +143,7 @@ def _read_list(path: Path, name: str) -> list[str]:
 
 def _read_annotation(path: Path, id: str) -> tuple[str, list[str], bool]:
     """Image path, labels (each once, in their order) and the safe flag of one annotation. Raises InputError."""
-    content = read_json(path)
-    if not isinstance(content, dict):
-        raise InputError.at(path, "is not a JSON object")
+    content = read_object(path)
     stated = content.get("id", id)
     if str(stated) != id:
         raise InputError.at(path, f"{stated!r} is not the file's name", field="id")

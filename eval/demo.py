@@ -6,12 +6,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from cprt.config import run
 from cprt.errors import InputError
-from cprt.records import read_json, read_labels, read_predictions, write_json
+from cprt.metrics.results import Figures, Metrics, to_json
+from cprt.records import read_labels, read_predictions, write_json
 from eval.metrics import HEADS, show
 from eval.report.plots import scores_by_level
 
@@ -36,17 +38,15 @@ def main() -> None:
         _finish(training)
         _finish(asking, said)
     _finish(_start(tuned))
-    metrics = {name: read_json(OUT / name / "metrics.json") for name in RUNS}
+    metrics = {name: Metrics.read(OUT / name / "metrics.json") for name in RUNS}
     predictions = {name: read_predictions(OUT / name / "predictions.jsonl") for name in RUNS}
     scores_by_level(OUT / "scores.png", read_labels(OUT / "test.jsonl"), predictions)
     seconds = round(time.monotonic() - started, 1)
-    write_json(OUT / "summary.json", {**metrics, "seconds": seconds})
+    write_json(OUT / "summary.json", {**{name: to_json(found) for name, found in metrics.items()}, "seconds": seconds})
     # Other ways to a score from the same answers: the mean over the probabilities of all scores, and the exact score of
     # the attributes that the model names.
-    columns = metrics | {
-        f"tuned, {name}": {**metrics["tuned"], **metrics["tuned"]["decodings"][name]}
-        for name in ("expected", "composed")
-    }
+    columns: dict[str, Figures] = {**metrics}
+    columns |= {f"tuned, {name}": metrics["tuned"].decodings[name] for name in ("expected", "composed")}
     print(f"\n{table(columns)}\n")
     print(f"The demo took {seconds:.0f} seconds. It proves the pipeline, not that the tiny model knows privacy.")
     for path, what in (
@@ -111,11 +111,11 @@ def commands() -> tuple[list[list[str]], list[str], list[str], list[str]]:
     )
 
 
-def table(metrics: dict[str, dict[str, Any]]) -> str:
+def table(metrics: Mapping[str, Figures]) -> str:
     """Figures as rows, runs as columns, each figure with its 95% interval."""
     lines = [f"{'':<12}" + "".join(f"{name:<24}" for name in metrics).rstrip()]
     for key, head in HEADS.items():
-        cells = [f"{show(figures[key])} {_interval(figures['ci'].get(key))}" for figures in metrics.values()]
+        cells = [f"{show(figures.figure(key))} {_interval(figures.ci.get(key))}" for figures in metrics.values()]
         lines.append(f"{head:<12}" + "".join(f"{cell:<24}" for cell in cells).rstrip())
     return "\n".join(lines)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from cprt.errors import InputError
 from cprt.models.adapter import read_config, read_record, recorded_prompt
 from cprt.models.decoding import SCORE_LEAD_IN
-from cprt.models.spec import ModelSpec, Request
+from cprt.models.spec import ModelSpec, Request, read_specs
 from cprt.prompts import PROMPTS, TARGETS, Prompt, build
 from cprt.records import Label
 from cprt.taxonomy import Taxonomy
@@ -74,7 +74,7 @@ def from_options(
         for name, adapter in zip(names, stacked, strict=True)
     ]
     specs = [ModelSpec.read(row, "options") for row in rows]
-    return _judges([(spec, prompts, target) for spec in specs], decoding, taxonomy)
+    return _judges([(spec, prompts, target) for spec in specs], _are_several([prompts]), decoding, taxonomy)
 
 
 def from_rows(
@@ -85,31 +85,55 @@ def from_rows(
     only: Sequence[str],
     taxonomy: Taxonomy,
 ) -> list[Judge]:
-    """Judges from the ``models`` of a YAML: fields of ModelSpec, and ``prompts`` and ``target`` where they differ."""
-    asked = []
+    """Judges from the ``models`` of a YAML: fields of ModelSpec, and ``prompts`` and ``target`` where they differ.
+
+    Args:
+        only: names of the models to ask; none: all.
+    """
+    own: list[tuple[list[str], str | None]] = []
     for number, row in enumerate(rows, start=1):
         where = f"models[{number}]"
         own_prompts, own_target = row.get("prompts", prompts), row.get("target", target)
-        if not isinstance(own_prompts, list) or not own_prompts or not all(isinstance(own, str) for own in own_prompts):
+        if not isinstance(own_prompts, list) or not own_prompts or not all(map(_may_be_prompt, own_prompts)):
             raise InputError.at(where, f"must be a list of {', '.join(PROMPTS)} and YAML files", field="prompts")
         if own_target is not None and own_target not in TARGETS:
             raise InputError.at(where, f"{own_target!r} is not one of {', '.join(TARGETS)}", field="target")
-        fields = {field: value for field, value in row.items() if field not in ("prompts", "target")}
-        asked.append((ModelSpec.read(fields, where), own_prompts, own_target))
-    names = [spec.name for spec, _, _ in asked]
-    doubled = [name for name, count in Counter(map(str.lower, names)).items() if count > 1]
-    if doubled:
-        raise InputError.at("models", f"{doubled[0]!r} is there twice", field="name")
+        own.append((own_prompts, own_target))
+    fields = [{field: row[field] for field in row if field not in ("prompts", "target")} for row in rows]
+    specs = read_specs(fields, "models")
+    names = [spec.name for spec in specs]
     for name in only:
         if name not in names:
             raise InputError(f"only: no model is called {name!r} (there are {', '.join(names)})")
-    return _judges([row for row in asked if not only or row[0].name in only], decoding, taxonomy)
+    asked = [(spec, *how) for spec, how in zip(specs, own, strict=True) if not only or spec.name in only]
+    return _judges(asked, _are_several(own_prompts for own_prompts, _ in own), decoding, taxonomy)
+
+
+def _may_be_prompt(name: Any) -> bool:
+    return name in PROMPTS or (isinstance(name, str) and name.endswith((".yaml", ".yml")))
+
+
+def judge_names(rows: Sequence[Mapping[str, Any]], prompts: Sequence[str], taxonomy: Taxonomy) -> list[str]:
+    """The names of all judges of ``models``, whichever are asked."""
+    own = {row["name"]: dict.fromkeys(row.get("prompts", prompts)) for row in rows}
+    several = _are_several(own.values())
+    called = {prompt: build(prompt, "score", taxonomy).name for of_model in own.values() for prompt in of_model}
+    return [_name(name, called[prompt], several) for name, of_model in own.items() for prompt in of_model]
+
+
+def _are_several(prompts: Iterable[Iterable[str]]) -> bool:
+    """Whether any model is asked with more than one prompt, so that all judges' names tell theirs."""
+    return any(len(set(of_model)) > 1 for of_model in prompts)
+
+
+def _name(model: str, prompt: str, several: bool) -> str:
+    return f"{model}-{prompt}" if several else model
 
 
 def _judges(
-    asked: Sequence[tuple[ModelSpec, Sequence[str], str | None]], decoding: str, taxonomy: Taxonomy
+    asked: Sequence[tuple[ModelSpec, Sequence[str], str | None]], several: bool, decoding: str, taxonomy: Taxonomy
 ) -> list[Judge]:
-    expected, several = decoding == "expected", any(len(prompts) > 1 for _, prompts, _ in asked)
+    expected = decoding == "expected"
     judges = []
     for spec, prompts, target in asked:
         trained = None
@@ -121,7 +145,7 @@ def _judges(
         for name in dict.fromkeys(prompts):
             as_trained = trained.target if trained is not None and trained.name == name else "score"
             prompt = build(name, target or as_trained, taxonomy)
-            judges.append(Judge(f"{spec.name}-{prompt.name}" if several else spec.name, spec, prompt, expected))
+            judges.append(Judge(_name(spec.name, prompt.name, several), spec, prompt, expected))
             if spec.adapter is not None and trained is not None and prompt.digest != trained.digest:
                 print(f"note: {asked_otherwise(spec.adapter, trained)}")
     doubled = [name for name, count in Counter(judge.name for judge in judges).items() if count > 1]

@@ -9,10 +9,9 @@ seen; ``errors_by`` where the stated score errs (paper 5.3): by true level, numb
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from cprt.metrics.attributes import evaluate_attributes
 from cprt.metrics.bootstrap import interval
 from cprt.metrics.breakdown import by_group, groups_of
 from cprt.metrics.calibration import CALIBRATIONS, Fit, refits
+from cprt.metrics.results import Figures, Metrics, to_json
 from cprt.metrics.severity import bootstrap, evaluate, paired_difference
 from cprt.provenance import run_path, sign, write_run
 from cprt.records import Label, Prediction, read_labels, read_predictions, write_json
@@ -82,16 +82,18 @@ def main(argv: Sequence[str] | None = None) -> None:
         if shared:
             raise InputError.at(args.calibrate_labels, f"{min(shared)!r} is measured as well: calibration needs others")
         answers = read_predictions(args.calibrate)
-        metrics["calibrated"] = calibrated(labels, predictions, held_out, answers, taxonomy, args.calibrate, **drawn)
+        mapped = calibrated(labels, predictions, held_out, answers, taxonomy, args.calibrate, **drawn)
+        metrics = replace(metrics, calibrated=mapped)
     if args.against is not None:
         inputs["against"] = args.against
         other = read_predictions(args.against)
-        metrics["against"] = against(labels, predictions, other, taxonomy, file=args.against, **drawn)
+        difference = against(labels, predictions, other, taxonomy, file=args.against, **drawn)
+        metrics = replace(metrics, against=difference)
     sign("cprt metrics", run_path(args.out))
-    write_json(args.out, metrics)
+    write_json(args.out, to_json(metrics))
     write_run("cprt metrics", args.out, args, inputs, taxonomy=taxonomy.digest)
     print(f"{args.out}: {summary_line(metrics)}")
-    for name, test in (metrics.get("against") or {}).get("figures", {}).items():
+    for name, test in (metrics.against or {}).get("figures", {}).items():
         if name in HEADS and test["difference"] is not None:
             print(f"  {HEADS[name]} {test['difference']:+.3f} against {args.against}, p {show(test['p'])}")
 
@@ -104,40 +106,39 @@ def measure(
     *,
     resamples: int = 1000,
     seed: int = 0,
-) -> dict[str, Any]:
-    """Metrics of prediction rows against label rows, ready for JSON. Raises InputError that names ``file``."""
+) -> Metrics:
+    """Metrics of prediction rows against label rows. Raises InputError that names ``file``."""
     drawn = {"resamples": resamples, "seed": seed}
-    metrics = _measure(labels, predictions, {row.id: row.score for row in predictions}, taxonomy, file, **drawn)
-    metrics["decodings"] = {}
+    stated = {row.id: row.score for row in predictions}
+    figures = _measure(labels, predictions, stated, taxonomy, file, **drawn)
+    decodings = {}
     for name, column in DECODINGS.items():
         scores = {row.id: getattr(row, column) for row in predictions}
         if any(score is not None for score in scores.values()):
-            metrics["decodings"][name] = _measure(labels, predictions, scores, taxonomy, file, **drawn)
+            decodings[name] = _measure(labels, predictions, scores, taxonomy, file, **drawn)
     masses = [row.label_mass for row in predictions if row.label_mass is not None]
-    if masses:  # how much of the probability is on scores at all
-        metrics["label_mass"] = {"n": len(masses), "mean": float(np.mean(masses)), "least": min(masses)}
     truth = {label.id: label.present(taxonomy) for label in labels if label.labels is not None}
     named = {row.id: row.attributes for row in predictions if row.attributes is not None}
     unknown = next((key for keys in named.values() for key in keys if key not in taxonomy.keys), None)
     if unknown is not None:
         raise InputError.at(file, f"{unknown!r} is not in the taxonomy", field="attributes")
-    if truth and named:
-        metrics["attributes"] = evaluate_attributes(truth, named, taxonomy, **drawn)
-    stated = {row.id: row.score for row in predictions if row.score is not None}
+    in_order = [stated.get(label.id) for label in labels]
     present = {row: truth[label.id] for row, label in enumerate(labels) if label.id in truth}
-    metrics["errors_by"] = {
-        kind: {
-            name: dataclasses.asdict(group)
-            for name, group in by_group(
+    return Metrics(
+        **vars(figures),
+        decodings=decodings,
+        label_mass={"n": len(masses), "mean": float(np.mean(masses)), "least": min(masses)} if masses else None,
+        attributes=evaluate_attributes(truth, named, taxonomy, **drawn) if truth and named else None,
+        errors_by={
+            kind: by_group(
                 [label.score for label in labels],
-                [stated.get(label.id, math.nan) for label in labels],
+                [math.nan if score is None else score for score in in_order],
                 groups,
                 **drawn,
-            ).items()
-        }
-        for kind, groups in groups_of([label.level for label in labels], present, taxonomy).items()
-    }
-    return metrics
+            )
+            for kind, groups in groups_of([label.level for label in labels], present, taxonomy).items()
+        },
+    )
 
 
 def calibrated(
@@ -150,7 +151,7 @@ def calibrated(
     *,
     resamples: int = 1000,
     seed: int = 0,
-) -> dict[str, Any]:
+) -> dict[str, dict[str, Figures]]:
     """Way to a score -> calibration -> figures, learnt from ``answers`` to the ``held_out`` labels alone.
 
     The intervals carry the uncertainty of the fit: hold-out and measured photos are resampled together, ``REFITS``
@@ -160,7 +161,7 @@ def calibrated(
     unknown = next((row.id for row in answers if row.id not in truth), None)
     if unknown is not None:
         raise InputError.at(file, f"prediction id {unknown!r} has no label")
-    found: dict[str, Any] = {}
+    found: dict[str, dict[str, Figures]] = {}
     for name, column in {STATED: "score", **DECODINGS}.items():
         known = [(getattr(row, column), truth[row.id]) for row in answers if getattr(row, column) is not None]
         scores = {row.id: getattr(row, column) for row in predictions if getattr(row, column) is not None}
@@ -172,9 +173,9 @@ def calibrated(
             mapped = dict(zip(scores, calibration(list(scores.values())).tolist(), strict=True))
             figures = _measure(labels, predictions, mapped, taxonomy, file, seed=seed, resamples=0)
             if resamples:
-                figures["ci"] |= _refitted(fit, known, scores, labels, taxonomy, seed)
-                figures["ci_method"] |= {"bootstrap": "percentile, over rows and over refits", "resamples": REFITS}
-            found[name][kind] = {**figures, "fitted": {"n": len(known), **calibration.record()}}
+                figures.ci.update(_refitted(fit, known, scores, labels, taxonomy, seed))
+                figures.ci_method.update(bootstrap="percentile, over rows and over refits", resamples=REFITS)
+            found[name][kind] = replace(figures, fitted={"n": len(known), **calibration.record()})
     return found
 
 
@@ -235,7 +236,7 @@ def _measure(
     taxonomy: Taxonomy,
     file: str,
     **drawn: int,
-) -> dict[str, Any]:
+) -> Figures:
     """The figures of one way to a score. A row whose answer is fine but that has no such score counts as unparsed."""
 
     def answer(row: Prediction) -> tuple[str, str, float | None]:
@@ -253,13 +254,13 @@ def _measure(
 _LOW_MASS = 0.5  # below, most of what a model could have written is no score
 
 
-def summary_line(metrics: dict[str, Any]) -> str:
+def summary_line(metrics: Metrics) -> str:
     """The figures of one run in a line."""
-    figures = ", ".join(f"{head} {show(metrics[name])}" for name, head in HEADS.items())
-    counts = ", ".join(f"{status} {count}" for status, count in metrics["status_counts"].items() if count)
-    line = f"n {metrics['n']} ({counts}), {figures}"
-    if "label_mass" in metrics:
-        mass = metrics["label_mass"]["mean"]
+    figures = ", ".join(f"{head} {show(metrics.figure(name))}" for name, head in HEADS.items())
+    counts = ", ".join(f"{status} {count}" for status, count in metrics.status_counts.items() if count)
+    line = f"n {metrics.n} ({counts}), {figures}"
+    if metrics.label_mass is not None:
+        mass = metrics.label_mass["mean"]
         line += f"; scores hold {mass:.2f} of the probability"
         line += ", which is LITTLE: expected and median scores say hardly anything" if mass < _LOW_MASS else ""
     return line

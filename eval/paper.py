@@ -12,7 +12,6 @@ docs/paper.md says which command makes what each of these reads, and the figures
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,13 +22,13 @@ from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.files import read_yaml, write_text
 from cprt.guidance.regulations import Regulations
+from cprt.metrics.results import Metrics
 from cprt.provenance import sign, write_run
-from cprt.records import read_json, read_labels
+from cprt.records import read_labels, read_object
 from cprt.tables import write_csv
 from cprt.taxonomy import LEVELS, Taxonomy
 from eval.metrics import HEADS
-
-Cell = str | int | float | None
+from eval.tables import Cell, Table, latex, markdown
 
 _PROMPTINGS = {"Zero-Shot": "zero_shot", "Intuition": "intuition", "Taxonomy": "taxonomy", paper.TUNED: "taxonomy"}
 # Row of Table 6 -> what configs/eval/table6.yaml calls the model.
@@ -61,16 +60,6 @@ class PaperArguments:
     taxonomy: str | None = option("YAML that extends the published taxonomy", None)
 
 
-@dataclass(frozen=True)
-class Table:
-    """A table as it is written. ``rows`` are as wide as ``columns``; None is a dash."""
-
-    name: str
-    caption: str
-    columns: list[str]
-    rows: list[list[Cell]]
-
-
 def main(argv: Sequence[str] | None = None) -> None:
     """Command line of ``cprt paper``."""
     (args,) = parse(PaperArguments, argv, prog="cprt paper", description=(__doc__ or "").partition("\n")[0])
@@ -81,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         tables.append(table1([label.level for label in read_labels(args.labels, taxonomy)]))
     if args.agreement is not None:
         inputs["agreement"] = args.agreement
-        tables.append(table2(_object(args.agreement), args.agreement))
+        tables.append(table2(read_object(args.agreement), args.agreement))
     if args.runs is not None:
         found = read_metrics(Path(args.runs), {} if args.rows is None else _read_rows(args.rows))
         inputs |= {f"metrics_{number}": path for number, (path, _) in enumerate(found.values())}
@@ -158,7 +147,7 @@ def table5(taxonomy: Taxonomy) -> Table:
     return Table("table5", "the annotation questions, the paper's Table 5", ["", "level", "key", "question"], rows)
 
 
-def severity_table(name: str, rows: Sequence[Mapping[str, Any]], metrics: Mapping[tuple[str, str], Any]) -> Table:
+def severity_table(name: str, rows: Sequence[Mapping[str, Any]], metrics: Mapping[tuple[str, str], Metrics]) -> Table:
     """Tables 3 and 6: for each figure ours with its interval, the paper's, and the difference.
 
     Of the figures over pairs no difference is given: the paper's pairs are curated, ours are all.
@@ -171,11 +160,11 @@ def severity_table(name: str, rows: Sequence[Mapping[str, Any]], metrics: Mappin
         columns += [] if figure in _OTHER_PROTOCOL else [f"{head} difference"]
     found: list[list[Cell]] = []
     for row in rows:
-        ours = metrics.get((row["prompting"], row["model"])) or {}
-        cells: list[Cell] = [row["prompting"], row["model"], _rounded(ours.get("coverage"), 3)]
+        ours = metrics.get((row["prompting"], row["model"]))
+        cells: list[Cell] = [row["prompting"], row["model"], _rounded(ours.coverage if ours else None, 3)]
         for figure in figures:
-            low, high = (ours.get("ci") or {}).get(figure) or (None, None)
-            value, published, difference = _beside(ours.get(figure), row[figure], 3)
+            low, high = (ours.ci.get(figure) if ours else None) or (None, None)
+            value, published, difference = _beside(ours.figure(figure) if ours else None, row[figure], 3)
             cells += [value, _rounded(low, 3), _rounded(high, 3), published]
             cells += [] if figure in _OTHER_PROTOCOL else [difference]
         found.append(cells)
@@ -186,8 +175,8 @@ def severity_table(name: str, rows: Sequence[Mapping[str, Any]], metrics: Mappin
 # --- Reading -----------------------------------------------------------------------------------------------------
 
 
-def read_metrics(folder: Path, names: Mapping[str, str]) -> dict[tuple[str, str], tuple[Path, dict[str, Any]]]:
-    """(prompting, model) of Table 6 -> metrics.json and what it holds, of the runs in ``folder`` that are its rows."""
+def read_metrics(folder: Path, names: Mapping[str, str]) -> dict[tuple[str, str], tuple[Path, Metrics]]:
+    """(prompting, model) of Table 6 -> metrics.json and its metrics, of the runs in ``folder`` that are its rows."""
     if not folder.is_dir():
         raise InputError.at(folder, "is not a folder")
     found = {}
@@ -196,7 +185,7 @@ def read_metrics(folder: Path, names: Mapping[str, str]) -> dict[tuple[str, str]
         ours = names.get(f"{prompting} / {model}", f"{_MODELS[model]}-{_PROMPTINGS[prompting]}")
         file = folder / ours / "metrics.json"
         if file.is_file():
-            found[prompting, model] = file, _object(file)
+            found[prompting, model] = file, Metrics.read(file)
     return found
 
 
@@ -209,43 +198,6 @@ def _read_rows(path: str) -> dict[str, str]:
         if key not in known:
             raise InputError.at(path, f"is no row of Table 6 (such as {known[0]!r})", field=str(key))
     return content
-
-
-def _object(path: str | Path) -> dict[str, Any]:
-    content = read_json(path)
-    if not isinstance(content, dict):
-        raise InputError.at(path, "is not a JSON object")
-    return content
-
-
-# --- Writing -----------------------------------------------------------------------------------------------------
-
-
-def markdown(table: Table) -> str:
-    cells = [[_shown(cell) for cell in row] for row in table.rows]
-    lines = [table.columns, ["---"] * len(table.columns), *cells]
-    escaped = [[cell.replace("|", "\\|") for cell in line] for line in lines]
-    return "".join(f"| {' | '.join(line)} |\n" for line in escaped)
-
-
-def latex(table: Table) -> str:
-    r"""A booktabs tabular, for \input."""
-    alignment = "".join(
-        "r" if all(isinstance(row[i], (int, float, type(None))) for row in table.rows) else "l"
-        for i in range(len(table.columns))
-    )
-    everything: list[Sequence[Cell]] = [table.columns, *table.rows]
-    lines = [" & ".join(_tex(_shown(cell)) for cell in row) + r" \\" for row in everything]
-    body = "\n".join([r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule"])
-    return f"% {table.caption}\n\\begin{{tabular}}{{{alignment}}}\n{body}\n\\end{{tabular}}\n"
-
-
-def _tex(text: str) -> str:
-    return re.sub(r"[&%$#_{}]", r"\\\g<0>", text).replace("–", "--").replace("→", r"$\rightarrow$").replace("§", r"\S")
-
-
-def _shown(cell: Cell) -> str:
-    return "–" if cell is None else str(cell)
 
 
 def _beside(ours: float | None, published: float | None, digits: int) -> list[Cell]:

@@ -19,27 +19,29 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from cprt.answers import Answer
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.images import check_images, image_root
-from cprt.models.ask import Model
+from cprt.metrics.results import Metrics, to_json
+from cprt.models.ask import ask, by_weights, hash_photos, open_models, raise_first
 from cprt.models.checkpoint import DTYPES
-from cprt.models.rate_limiter import Stopped
-from cprt.models.response_cache import ResponseCache
-from cprt.models.spec import Request
+from cprt.models.outcome import Outcome, find_outcomes, with_status
+from cprt.models.response_cache import ResponseCache, Shard
+from cprt.models.spec import Response
 from cprt.prompts import PROMPTS, TARGETS
 from cprt.provenance import check_output, run_path, sign, write_run
-from cprt.records import Label, Prediction, read_json, read_labels, write_json, write_jsonl
+from cprt.records import Label, Prediction, read_json, read_labels, read_predictions, write_json, write_jsonl
 from cprt.taxonomy import Taxonomy
-from eval.judges import Judge, from_options, from_rows, photo_of
-from eval.kept import Kept, Shard
+from eval.judges import Judge, from_options, from_rows, judge_names, photo_of
 from eval.metrics import measure, summary_line
-from eval.predictions import predict, quality
+from eval.predictions import predict, reader
 from eval.report.write import write_report
 
 RETRY = ("refused", "unparsed")
 DECODINGS = ("greedy", "expected")
 WRITES = ("answers*.jsonl", "predictions.jsonl", "metrics.json", "report.html", "*.png")
+Result = tuple[list[Prediction], Metrics]  # of a judge
 
 
 @dataclass
@@ -101,75 +103,66 @@ class EvalArguments:
             raise ValueError("only goes with models")
 
 
-@dataclass(frozen=True)
-class Asked:
-    """A judge, and the key of each label's answer."""
-
-    judge: Judge
-    keys: list[str]
-
-
 def main(argv: Sequence[str] | None = None) -> None:
     """Command line of ``cprt eval``."""
     (args,) = parse(EvalArguments, argv, prog="cprt eval", description=__doc__)
     taxonomy, shard = Taxonomy.load(args.taxonomy), Shard.from_environment()
     judges = find_judges(args, taxonomy)
+    names = judge_names(args.models, args.prompt, taxonomy) if args.models else [judge.name for judge in judges]
+    by_model = [list(group) for _, group in groupby(judges, key=lambda judge: judge.spec.name)]
+    by_model = by_weights(by_model, lambda group: group[0].spec)
+    models = open_models([group[0].spec for group in by_model], args.allow_remote)
     labels = read_labels(args.labels, taxonomy)[: args.limit]
     root = image_root(args.images)
     photos = [photo_of(label, args.labels) for label in labels]
     check_images(root, photos, decode=False)
     paths = [root / photo for photo in photos]
-    by_model = [list(group) for _, group in groupby(judges, key=lambda judge: judge.spec.name)]
-    models = [Model(group[0].spec, args.allow_remote) for group in by_model]  # keys and addresses are checked first
-    for model in models:
-        if model.is_remote:
-            print(f"note: {model.spec.name} is on another machine: the photos leave this one")
+    hash_photos(paths)
 
-    out, faults = Path(args.out), list[InputError]()
-    predictions: dict[str, list[Prediction]] = {}
-    metrics: dict[str, dict[str, Any]] = {}
-    records: dict[str, dict[str, Any]] = {}
+    out, read, faults = Path(args.out), reader(taxonomy), list[InputError]()
+    folders = {name: out / name if len(names) > 1 else out for name in names}
+    results: dict[str, Result] = {}
     for judge in judges:
-        check_output("cprt eval", out if len(judges) == 1 else out / judge.name, WRITES)
+        check_output("cprt eval", folders[judge.name], WRITES)
     sign("cprt eval", out / "run.json")
-    with ResponseCache(out / shard.file) as cache:
-        for group in by_model:
-            model = models.pop(0)  # a local one leaves memory before the next is loaded
-            asked = [Asked(judge, [judge.spec.key(judge.request(path)) for path in paths]) for judge in group]
+    with ResponseCache(out / "answers.jsonl", shard) as cache:
+        for model, group in zip(models, by_model, strict=True):
+            asked = {judge.name: [(model.spec.key(one), one) for one in map(judge.request, paths)] for judge in group}
+            requests = {key: request for keyed in asked.values() for key, request in keyed}
+            again = with_status(find_outcomes(requests, cache, read, model.spec), args.retry) if args.retry else set()
             try:
-                ask(model, asked, labels, paths, cache, shard, taxonomy, args.retry)
-            except Stopped as reason:  # what there is is written all the same, and other models are asked
-                faults.append(reason)
-            except InputError as reason:
+                ask(model, requests, cache, again)
+            except InputError as reason:  # it cannot be loaded: others are asked all the same
                 faults.append(reason)
                 continue
-            kept = Kept(out, cache)  # read anew: other processes have gone on meanwhile
-            missing = sum(kept.missing(one.keys) for one in asked)
+            if model.stopped is not None:
+                faults.append(model.stopped)
+            outcomes = find_outcomes(requests, cache, read, model.spec)
+            missing = sum(outcome.response is None for outcome in outcomes.values())
             if missing and shard.world > 1:
                 print(
                     f"{model.spec.name}: {missing} answers are still missing; the process that asks the last of them "
                     "writes the predictions, and so does the same command in a single process"
                 )
                 continue
-            for one in asked:
-                # A run is called by its folder's name, as cprt compare calls it.
-                folder = out if len(judges) == 1 else out / one.judge.name
-                name = folder.resolve().name
+            for judge in group:
+                of_judge = [outcomes[key] for key, _ in asked[judge.name]]
                 try:
-                    written = write(folder, one, labels, kept, taxonomy, args)
+                    results[judge.name] = write(folders[judge.name], judge, labels, of_judge, taxonomy, args)
                 except InputError as reason:
                     faults.append(reason)
-                    continue
-                predictions[name], metrics[name] = written
-                records[name] = read_json(run_path(folder))
-    if predictions:
-        pictured = root if args.thumbnails else None
-        page = write_report(out, labels, predictions, metrics, taxonomy, pictured, records=records)
-        print(f"{page}: figures beside the paper's, pictures, and the largest errors")
-    if faults:
-        for other in faults[1:]:
-            print(f"note: {other}")
-        raise faults[0]
+    if results:
+        for name in set(names) - {judge.name for judge in judges}:  # left out this time, and still on the page
+            earlier = read_results(folders[name], labels, taxonomy)
+            results |= {} if earlier is None else {name: earlier}
+        show(
+            out,
+            {folders[name]: results[name] for name in names if name in results},
+            labels,
+            taxonomy,
+            root if args.thumbnails else None,
+        )
+    raise_first(faults)
 
 
 def find_judges(args: EvalArguments, taxonomy: Taxonomy) -> list[Judge]:
@@ -191,40 +184,19 @@ def find_judges(args: EvalArguments, taxonomy: Taxonomy) -> list[Judge]:
     return from_options(args.model, args.adapter, args.prompt, args.target, args.decoding, taxonomy, **options)
 
 
-def ask(
-    model: Model,
-    asked: Sequence[Asked],
-    labels: Sequence[Label],
-    paths: Sequence[Path],
-    cache: ResponseCache,
-    shard: Shard,
-    taxonomy: Taxonomy,
-    retry: Sequence[str],
-) -> None:
-    """Have this process's part of the requests answered in ``cache``: all prompts of one model. Raises Stopped."""
-    kept, requests = Kept(cache.path.parent, cache), dict[str, Request]()
-    for one in asked:
-        for label, path, key in zip(labels, paths, one.keys, strict=True):
-            if shard.has(key):
-                row = kept.get(key, quality(one.judge, label, taxonomy))
-                again = retry and row and predict(one.judge, label, row, taxonomy).status in retry
-                if row is None or "error" in row or again:
-                    requests[key] = one.judge.request(path)
-    if requests:
-        part = f", part {shard.rank + 1} of {shard.world}" if shard.world > 1 else ""
-        model.ask(requests, cache, model.spec.name + part)
-
-
 def write(
-    folder: Path, one: Asked, labels: Sequence[Label], kept: Kept, taxonomy: Taxonomy, args: EvalArguments
-) -> tuple[list[Prediction], dict[str, Any]]:
+    folder: Path,
+    judge: Judge,
+    labels: Sequence[Label],
+    outcomes: Sequence[Outcome[Answer]],
+    taxonomy: Taxonomy,
+    args: EvalArguments,
+) -> Result:
     """Write predictions, metrics and run record of one judge. Raises InputError where not one photo got an answer."""
-    judge = one.judge
-    rows = [kept.get(key, quality(judge, label, taxonomy)) for label, key in zip(labels, one.keys, strict=True)]
-    predictions = [predict(judge, label, row, taxonomy) for label, row in zip(labels, rows, strict=True)]
+    predictions = [predict(judge, label, one, taxonomy) for label, one in zip(labels, outcomes, strict=True)]
     write_jsonl(folder / "predictions.jsonl", predictions)
     metrics = measure(labels, predictions, taxonomy, file=str(folder / "predictions.jsonl"))
-    write_json(folder / "metrics.json", metrics)
+    write_json(folder / "metrics.json", to_json(metrics))
     config = {**vars(args), "models": [], "base_url": args.base_url and "endpoint", "judge": judge.spec.record()}
     write_run(
         "cprt eval",
@@ -237,18 +209,49 @@ def write(
         adapter=judge.spec.identity.get("adapter"),
         decoding=judge.record(),
         batch_size=judge.spec.batch_size,
-        **_made(rows),
+        **_made([one.response for one in outcomes if one.response is not None]),
     )
     print(f"{folder}: {summary_line(metrics)}")
     if all(prediction.status == "error" for prediction in predictions):
         raise InputError(f"{folder}: every photo ended in an error (the first: {predictions[0].error})")
+    without = sum(row.status == "ok" and row.expected_score is None for row in predictions)
+    if judge.expected and without:
+        print(f"note: {folder}: {without} answers without an expected score (no probabilities of a score came along)")
     return predictions, metrics
 
 
-def _made(rows: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:
+def show(
+    out: Path, results: Mapping[Path, Result], labels: Sequence[Label], taxonomy: Taxonomy, pictured: Path | None
+) -> None:
+    """Write the page of all judges. A run is called by its folder's name, as cprt compare calls it."""
+    names = {folder: folder.resolve().name for folder in results}
+    page = write_report(
+        out,
+        labels,
+        {names[folder]: predictions for folder, (predictions, _) in results.items()},
+        {names[folder]: metrics for folder, (_, metrics) in results.items()},
+        taxonomy,
+        pictured,
+        records={name: read_json(run_path(folder)) for folder, name in names.items()},
+    )
+    print(f"{page}: figures beside the paper's, pictures, and the largest errors")
+
+
+def read_results(folder: Path, labels: Sequence[Label], taxonomy: Taxonomy) -> Result | None:
+    """What an earlier run has left in ``folder``; None where there is nothing, or about other photos."""
+    file = folder / "predictions.jsonl"
+    if not (file.is_file() and run_path(folder).is_file()):
+        return None
+    predictions = read_predictions(file)
+    if sorted(row.id for row in predictions) != sorted(label.id for label in labels):
+        return None
+    return predictions, measure(labels, predictions, taxonomy, file=str(file))
+
+
+def _made(responses: Sequence[Response]) -> dict[str, Any]:
     """How the answers came about: distinct ways with their counts, since one run may go on where another stopped."""
-    answers = [row for row in rows if row is not None and "error" not in row]
-    ways = [{**row.get("made", {}), **({"without": row["dropped"]} if row.get("dropped") else {})} for row in answers]
+    answers = [response for response in responses if response.error is None]
+    ways = [{**(one.made or {}), **({"without": list(one.dropped)} if one.dropped else {})} for one in answers]
     counts = Counter(str(sorted(way.items())) for way in ways)
     distinct = {str(sorted(way.items())): way for way in ways}
     dtypes = sorted({way["dtype"] for way in ways if "dtype" in way})

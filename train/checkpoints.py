@@ -23,10 +23,11 @@ from cprt.config import fits
 from cprt.errors import InputError
 from cprt.models.checkpoint import first_line
 from cprt.provenance import file_digest
-from cprt.records import read_json, write_json
+from cprt.records import inside, read_object, write_json
 
 UNFINISHED = ".unfinished"  # folder in output_dir where a checkpoint is written
-PICKLE = "training_args.bin"  # can hold a token, and resuming ignores it
+# Of the libraries: a pickle that can hold a token and that resuming ignores, and a card that says nothing.
+LEFT_OUT = ("training_args.bin", "README.md")
 
 
 def claim(output: Path) -> int:
@@ -49,7 +50,8 @@ def seal(written: Path, record: Mapping[str, Any]) -> None:
 
     Raises OSError when the disk is full; the checkpoints that are there stay as they are.
     """
-    (written / PICKLE).unlink(missing_ok=True)
+    for name in LEFT_OUT:
+        (written / name).unlink(missing_ok=True)
     files = sorted(path for path in written.rglob("*") if path.is_file() and path.name != "run.json")
     digests = {path.relative_to(written).as_posix(): file_digest(path) for path in files}
     write_json(written / "run.json", {**record, "files": digests})
@@ -81,10 +83,8 @@ def check_resume(checkpoint: Path, recipe: Mapping[str, Any]) -> None:
     if not (checkpoint / "run.json").is_file():
         raise InputError(f"resume_from_checkpoint {checkpoint}: is not a checkpoint of this script (no run.json)")
     where = f"resume_from_checkpoint {checkpoint}"
-    record = read_json(checkpoint / "run.json")
-    files, was = (record.get(name) if isinstance(record, dict) else None for name in ("files", "recipe"))
-    if not isinstance(files, dict) or not isinstance(was, dict):
-        raise InputError(f"{where}: its run.json names no files or no recipe")
+    record = read_object(checkpoint / "run.json")
+    files, was = inside(record, "files"), inside(record, "recipe")
     for name, digest in files.items():
         path = checkpoint / name
         if not path.resolve().is_relative_to(checkpoint.resolve()) or not path.is_file() or file_digest(path) != digest:
@@ -121,10 +121,8 @@ def checkpoint_faults(checkpoint: str) -> Iterator[None]:
 
 def _check_state(path: Path) -> None:
     """Raises InputError unless every field has its type and the run is somewhere on its way."""
-    state, kinds = read_json(path), typing.get_type_hints(TrainerState)
+    state, kinds = read_object(path), typing.get_type_hints(TrainerState)
     kinds["stateful_callbacks"] = dict
-    if not isinstance(state, dict):
-        raise InputError.at(path, "is not a JSON object")
     for name, value in state.items():
         if name not in kinds or not fits(value, kinds[name]):
             raise InputError.at(path, "is not as a run writes it", field=name)

@@ -14,7 +14,7 @@ from cprt.errors import InputError
 from cprt.images import load_image
 from cprt.models.checkpoint import special_token
 from cprt.prompts import Messages, arrange, digest
-from cprt.records import Pair, read_json
+from cprt.records import Pair, inside, read_object
 
 IGNORED = -100
 
@@ -64,9 +64,8 @@ def check_pairs(pairs: Sequence[Pair], file: str | Path, processor: Any, at_leas
 def prompt_of(pairs: Sequence[Pair], file: Path) -> dict[str, Any]:
     """What names the prompt of the pairs: as ``cprt pairs`` recorded it beside them, else its digest alone."""
     asked, beside = digest(pairs[0].prompt), file.parent / "run.json"
-    record = read_json(beside) if beside.is_file() else None
-    named = record.get("prompt") if isinstance(record, dict) else None
-    if isinstance(named, dict) and named.get("sha256") == asked:
+    named = inside(read_object(beside), "prompt") if beside.is_file() else {}
+    if named.get("sha256") == asked:
         return named
     print(f"note: {beside} does not name the prompt of these pairs; cprt eval will not know how to ask the adapter")
     return {"name": None, "target": None, "sha256": asked}

@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from cprt.errors import InputError
-from train.checkpoints import PICKLE
+from train.checkpoints import LEFT_OUT
 
 ROOM = ".room"  # file in output_dir that holds the adapter's place
 _ELSE = 2**20  # bytes of configuration and templates beside weights and vocabulary
@@ -56,4 +56,5 @@ def save_adapter(trainer: Any, output: Path, tensors: Mapping[str, torch.Tensor]
             raise InputError(f"{said}, nor to {tempfile.gettempdir()} ({str(other).splitlines()[0]})") from other
         raise InputError(f"{said}; it is in {refuge}") from error
     if trainer.is_world_process_zero():
-        (output / PICKLE).unlink(missing_ok=True)
+        for name in LEFT_OUT:
+            (output / name).unlink(missing_ok=True)

@@ -17,7 +17,9 @@ from cprt.config import parse, run
 from cprt.images import check_images, image_root
 from cprt.models.checkpoint import identity, load_processor, revision_of
 from cprt.provenance import run_record
-from cprt.records import read_pairs, write_json
+from cprt.records import read_pairs, write_json, write_text
+from cprt.services.tracking import finish
+from cprt.taxonomy import Taxonomy
 from train.adapter import load_base, lora_config, quantized_layers
 from train.checkpoints import check_resume, claim
 from train.checks import StopOnBadLoss, adapter_tensors, check_effect, check_saved, preview_labels, trainable_table
@@ -25,6 +27,7 @@ from train.holdout import HoldOut, check_learnt
 from train.launch import check_devices, check_launch, settle_launch
 from train.options import DataArguments, clear_output, recipe_faults, settle
 from train.pair_dataset import check_pairs, pair_collator, pair_dataset, prompt_of
+from train.publish.card import local_card
 from train.recipe import recipe
 from train.saving import save_adapter, take_room
 from train.trainer import JudgeTrainer
@@ -100,7 +103,7 @@ def main() -> None:
             clear_output(output)
         take_room(output, tensors, processor)
         if data.wandb:
-            tracking = WandbRun(record, output)
+            tracking = WandbRun(record, output, args.resume_from_checkpoint)
             trainer.add_callback(tracking)
 
     # ---- Training ----
@@ -114,12 +117,14 @@ def main() -> None:
         saved = check_saved(tensors, output)
         steps = {"steps": trainer.state.global_step, "step": trainer.shipped_step, "tensors": saved}
         write_json(output / "run.json", {**record, "result": {**steps, **result.metrics, "holdout": learnt}})
+        write_text(output / "README.md", local_card(output, Taxonomy.load(data.taxonomy)))
         print(f"{output}: {saved} adapter tensors saved and read back (step {trainer.shipped_step})")
         if trainer.accelerator.distributed_type not in (DistributedType.FSDP, DistributedType.DEEPSPEED):
             row = trainer._prepare_inputs(trainer.data_collator([trainer.train_dataset[0]]))
             print(f"reopened, it changes logits by up to {check_effect(trainer.model, output, row):.2g}")
         if tracking:
-            tracking.finish(trainer.shipped_step)
+            tracking.run.summary["adapter_step"] = trainer.shipped_step
+            print(finish(tracking.run))
     if learnt:
         check_learnt(learnt)
 

@@ -107,6 +107,9 @@ class JudgeTrainer(SharedPrefixTrainer):
                 return TrainOutput(state.global_step, math.nan, {})
         return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
 
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """None of the library's at every checkpoint: ``train/sft.py`` leaves ours at the end."""
+
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         """As the library's, but what does not fit is refused: the adapter in memory is that of the file."""
         with checkpoint_faults(resume_from_checkpoint):

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback
 
+from cprt.records import read_json
 from cprt.services.tracking import start_run
 
 _RECORDED = ("recipe", "base_model", "base_revision", "cprt", "git", "python", "packages")
 
 
 class WandbRun(TrainerCallback):
-    """Takes the place of the library's own callback, which stores paths and the machine's name."""
+    """Takes the place of the library's own callback, which stores paths and the machine's name.
 
-    def __init__(self, record: Mapping[str, Any], output: Path):
-        self.run = start_run("cprt", output.name, {name: record[name] for name in _RECORDED}, output)
+    The run's id goes into ``record``, and so into every checkpoint: training that resumes from one goes on in its run.
+    """
+
+    def __init__(self, record: dict[str, Any], output: Path, checkpoint: str | None):
+        before = read_json(Path(checkpoint) / "run.json").get("wandb") if checkpoint else None
+        self.run = start_run(None, output.name, {name: record[name] for name in _RECORDED}, output, resume=before)
+        record["wandb"] = self.run.id
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
         if state.is_world_process_zero:
@@ -26,9 +31,5 @@ class WandbRun(TrainerCallback):
                 for name, value in (logs or {}).items()
                 if isinstance(value, (int, float))
             }
-            self.run.log({**series, "step": state.global_step})
-
-    def finish(self, step: int) -> None:
-        """Ends the run; its summary says of which step the adapter is."""
-        self.run.summary["adapter_step"] = step
-        self.run.finish()
+            # A checkpoint keeps its log, so that rows are numbered on where the run resumes.
+            self.run.log({**series, "step": state.global_step}, step=len(state.log_history), commit=True)

@@ -1,8 +1,8 @@
 """Agreement of predicted severity with the truth (paper 4.2): ranking, magnitude, levels, coverage, intervals.
 
-The functions on arrays come first; ``evaluate`` joins label rows with prediction rows and gives what ``metrics.json``
-holds, ``paired_difference`` tells whether two judges differ. A figure that is not defined (a correlation of a constant,
-an accuracy over no pair) is None, never 0 or NaN.
+The functions on arrays come first; ``evaluate`` joins label rows with prediction rows and gives their ``Figures``,
+``paired_difference`` tells whether two judges differ. A figure that is not defined (a correlation of a constant, an
+accuracy over no pair) is None, never 0 or NaN.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from cprt.metrics.pairs import (
     sample_pairs,
     sampled_shares,
 )
+from cprt.metrics.results import Figures
 from cprt.scoring import levels_of
 from cprt.taxonomy import LEVELS, Taxonomy
 
@@ -235,21 +236,16 @@ def evaluate(
     *,
     resamples: int = 1000,
     seed: int = 0,
-) -> dict[str, Any]:
-    """Metrics of predictions against labels, ready for JSON.
+) -> Figures:
+    """The figures of predictions against labels.
 
     Args:
         labels: (id, level, score) a row. The level is taken as it is: it comes from counts, not from the score.
         predictions: (id, status, score) a row; the score is None unless the status is "ok".
         resamples: bootstrap resamples; 0 leaves ``ci`` empty of all but coverage. Cost grows as n log n each.
 
-    Returns a dict: ``n`` label rows, ``coverage`` (rows with a score / n), ``status_counts`` (a label without a
-    prediction counts as "missing"), the figures over rows with a score, ``confusion`` (rows true level, columns
-    predicted) and ``confusion_ci``, ``sampled_pairs`` (pairwise accuracy over a seeded sample instead of all pairs),
-    ``intra_level_against_chance`` (whether pairs within a level are told apart at all: p, two-sided, paper 5.3),
-    ``ci`` (name -> [low, high] or None) and ``ci_method``. Intervals are 95% percentile bootstraps over
-    the rows with a score; resamples in which a figure is undefined are left out and counted in ``ci_method``, and
-    beyond 5% of them there is no interval. That of coverage is Wilson's.
+    Intervals are 95% percentile bootstraps over the rows with a score; resamples in which a figure is undefined are
+    left out and counted in ``ci_method``, and beyond 5% of them there is no interval. That of coverage is Wilson's.
 
     Raises InputError on an id that is doubled or has no label, and on values outside their range.
     """
@@ -261,7 +257,7 @@ def evaluate(
     prediction = np.asarray([scores[key] for key in covered], dtype=np.float64)
     predicted_levels = levels_of(prediction, taxonomy)
 
-    figures = _figures(truth, prediction, true_levels, predicted_levels)
+    figures: dict[str, Any] = {**_figures(truth, prediction, true_levels, predicted_levels)}
     pairs = sample_pairs(truth, SAMPLED_PAIRS, seed)
     once = [np.ones((len(covered), 1))]
     sampled: dict[str, Any] = {
@@ -288,17 +284,17 @@ def evaluate(
         one_hot = np.eye(16)[(true_levels - 1) * 4 + predicted_levels - 1].T  # (16, N)
         counts = np.concatenate([one_hot @ weight for weight in weights], axis=1)
         cell_intervals = [[interval(row) for row in level] for level in counts.reshape(4, 4, -1)]
-    return {
-        "n": n,
-        "coverage": len(covered) / n if n else None,
+    return Figures(
+        n=n,
+        coverage=len(covered) / n if n else None,
         **figures,
-        "status_counts": {status: statuses[status] for status in STATUSES} | {"missing": n - sum(statuses.values())},
-        "confusion": cells.tolist(),
-        "confusion_ci": cell_intervals,
-        "sampled_pairs": {"pairs": len(pairs), "seed": seed, **sampled, "ci": sampled_intervals},
-        "intra_level_against_chance": chance,
-        "ci": intervals,
-        "ci_method": {
+        status_counts={status: statuses[status] for status in STATUSES} | {"missing": n - sum(statuses.values())},
+        confusion=cells.tolist(),
+        confusion_ci=cell_intervals,
+        sampled_pairs={"pairs": len(pairs), "seed": seed, **sampled, "ci": sampled_intervals},
+        intra_level_against_chance=chance,
+        ci=intervals,
+        ci_method={
             "confidence": CONFIDENCE,
             "bootstrap": "percentile, over rows with a score",
             "coverage": "Wilson",
@@ -306,7 +302,7 @@ def evaluate(
             "seed": seed,
             "undefined_resamples": {name: count for name, count in undefined.items() if count},
         },
-    }
+    )
 
 
 def _labels_by_id(labels: Iterable[tuple[str, int, float]]) -> dict[str, tuple[int, float]]:

@@ -12,7 +12,7 @@ from typing import Any
 from cprt.errors import InputError
 from cprt.models.checkpoint import check_finite, first_line
 from cprt.prompts import Prompt, recall
-from cprt.records import is_number, read_json
+from cprt.records import inside, is_number, read_object
 from cprt.taxonomy import Taxonomy
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -26,9 +26,7 @@ def read_config(folder: str | Path) -> dict[str, Any]:
         raise InputError(f"{folder}: is not an adapter folder (no {CONFIG})")
     if not (folder / WEIGHTS).is_file():
         raise InputError(f"{folder}: has no {WEIGHTS} (other formats are not loaded)")
-    config = read_json(folder / CONFIG)
-    if not isinstance(config, dict):
-        raise InputError.at(folder / CONFIG, "is not a JSON object")
+    config = read_object(folder / CONFIG)
     if config.get("peft_type") != "LORA":
         raise InputError.at(folder / CONFIG, f"{config.get('peft_type')!r} is not LORA", field="peft_type")
     if type(config.get("r")) is not int or config["r"] < 1:
@@ -126,15 +124,12 @@ def load_weights(adapted: Any, folder: str | Path, name: str) -> None:
 def read_record(folder: str | Path) -> dict[str, Any]:
     """The run record beside an adapter, empty where there is none. Raises InputError for one that is no object."""
     path = Path(folder) / "run.json"
-    record = read_json(path) if path.is_file() else {}
-    if not isinstance(record, dict):
-        raise InputError.at(path, "is not a JSON object")
-    return record
+    return read_object(path) if path.is_file() else {}
 
 
 def saved_tensors(record: Mapping[str, Any]) -> int | None:
     """How many tensors the run counted when it saved the adapter; None where it is not recorded."""
-    count = _part(record, "result").get("tensors")
+    count = inside(record, "result").get("tensors")
     return count if type(count) is int else None
 
 
@@ -150,11 +145,6 @@ def other_base(folder: str | Path, base: str) -> str | None:
 def recorded_prompt(record: Mapping[str, Any], taxonomy: Taxonomy) -> Prompt | None:
     """The prompt that an adapter's run record holds; None where it holds none, or one that has changed since."""
     try:
-        return recall(_part(record, "prompt"), taxonomy, "run.json")
+        return recall(inside(record, "prompt"), taxonomy, "run.json")
     except InputError:
         return None
-
-
-def _part(record: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = record.get(name)
-    return value if isinstance(value, dict) else {}

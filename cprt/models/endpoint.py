@@ -1,4 +1,8 @@
-"""A client for any OpenAI-compatible endpoint: many requests in flight, its own back-off, no secret in any message."""
+"""A client for any OpenAI-compatible endpoint: many requests in flight, its own back-off, no secret in any message.
+
+It speaks HTTP itself. OpenAI's library would send what its own environment variables hold (organisation, project,
+headers) and what it finds out about this machine to whatever address it is given, and reads a response without bound.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +23,10 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit
 
+from cprt import __version__
 from cprt.errors import InputError
 from cprt.images import load_image, read_bare_jpeg
+from cprt.models.completion import Unusable, is_filtered, read_completion, read_error
 from cprt.models.rate_limiter import (
     LONGEST_WAIT,
     RATE_LIMIT_RETRIES,
@@ -32,11 +38,11 @@ from cprt.models.rate_limiter import (
 )
 from cprt.models.spec import ModelSpec, Request, Response
 
+LONGEST_RESPONSE = 64 * 2**20  # bytes; 100,000 tokens with twenty alternatives each have less
 # Options that some endpoints refuse by name; a request is then asked again without. OpenAI's newer models know no
 # max_tokens, take only their own temperature, and give no logprobs while they reason.
 _YIELDING = ("max_tokens", "temperature", "logprobs")
 _CALLS_A_POOL = 8
-_REFUSALS = ("content_filter", "content_policy_violation", "ResponsibleAIPolicyViolation")
 
 
 @dataclass(frozen=True)
@@ -46,12 +52,16 @@ class _Failure:
     reason: str
     status: int | None = None
     wait: float | None = None
-    code: str | None = None
+    code: str = ""
     about: str = ""  # the parameter and message that the endpoint names
 
     @property
     def retried(self) -> bool:
         return self.status is None or self.status == 200 or is_retried(self.status)
+
+    @property
+    def refuses_options(self) -> bool:
+        return self.status in (400, 422) and not is_filtered(self.code)
 
 
 class Endpoint:
@@ -70,33 +80,37 @@ class Endpoint:
                 f"{spec.name}: its endpoint is on another machine, and images would leave this one; "
                 "set --allow_remote true if they may"
             )
-        # Without a variable of ours the library would send whatever is in OPENAI_API_KEY.
-        self._key = os.environ.get(spec.api_key_env, "").strip() if spec.api_key_env else "none"
-        if not self._key:
-            raise InputError(f"{spec.name}: the environment variable {spec.api_key_env} with the key is not set")
+        self._key = read_key(spec)
         self._dropped: set[str] = set()
-        host = urlsplit(spec.base_url).hostname or ""
-        secrets = [part for part in (self._key, spec.base_url, urlsplit(spec.base_url).netloc, host) if len(part) > 4]
+        self._top_logprobs = spec.top_logprobs  # fewer where the endpoint allows fewer
+        self._gave_logprobs = False
+        place = urlsplit(spec.base_url)
+        secrets = [part for part in (self._key, spec.base_url, place.netloc, place.hostname) if part and len(part) > 4]
         self._secret = re.compile("|".join(map(re.escape, secrets)) + r"|[A-Za-z0-9+/=_-]{60,}|data:image\S+")
 
     async def __aenter__(self) -> Endpoint:
-        import httpx2  # what the library itself stands on
-        import openai
+        import httpx2
 
-        certificates = httpx2.create_ssl_context(trust_env=self.is_remote)  # slow to load: once for all
-        for name in ("openai", "httpx", "httpx2", "httpcore", "httpcore2"):  # they can log addresses and requests
+        for name in ("httpx2", "httpcore2"):  # they can log addresses and requests
             logging.getLogger(name).setLevel(logging.WARNING)
+        certificates = httpx2.create_ssl_context(trust_env=self.is_remote)  # slow to load: once for all
+        headers = {
+            "accept-encoding": "identity",
+            "content-type": "application/json",
+            "user-agent": f"cprt/{__version__}",
+        }
+        if self._key is not None:
+            headers["authorization"] = f"Bearer {self._key}"
         # For every call the library looks through all connections of its pool, so that many calls share few pools.
         self._clients = [
-            openai.AsyncOpenAI(
-                api_key=self._key,
-                base_url=self.spec.base_url,
-                max_retries=0,
+            httpx2.AsyncClient(
+                headers=headers,
                 timeout=self.spec.timeout,
-                # A redirect or a proxy would carry images on from an endpoint that is on this machine.
-                http_client=openai.DefaultAsyncHttpxClient(
-                    follow_redirects=False, trust_env=self.is_remote, verify=certificates
-                ),
+                limits=httpx2.Limits(max_keepalive_connections=2 * _CALLS_A_POOL),
+                # A redirect or a proxy would carry images on from an endpoint that is on this machine, and the key.
+                follow_redirects=False,
+                trust_env=self.is_remote,
+                verify=certificates,
             )
             for _ in range(-(-self.spec.concurrency // _CALLS_A_POOL))
         ]
@@ -107,7 +121,7 @@ class Endpoint:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         for client in self._clients:
-            await client.close()
+            await client.aclose()
 
     async def ask_all(self, requests: Iterable[tuple[str, Request]], keep: Callable[[str, Response], None]) -> None:
         """Hand the response of every (key, request) to ``keep`` as it comes; at most ``concurrency`` are in flight.
@@ -135,22 +149,29 @@ class Endpoint:
         except InputError as error:  # a photo that cannot be read says nothing about the endpoint
             return Response(error=str(error))
         faults = limited = 0
+        without: set[str] = set()  # what is left out this once, since nobody says what the endpoint refuses
         while True:
             await self.limiter.enter()
-            sent = self._options()
+            sent = self._options(without)
             try:
                 outcome = await self._call(messages, sent)
             finally:
                 self.limiter.leave()
             if isinstance(outcome, Response):
                 self.limiter.answered()
-                return replace(outcome, dropped=tuple(sorted(self._dropped - {"max_tokens"})))
+                self._gave_logprobs |= outcome.logprobs is not None
+                if not self._gave_logprobs:
+                    self._dropped |= without
+                return replace(outcome, **self._differences(sent))
             if outcome.status in (401, 403):
                 source = f"the key in {self.spec.api_key_env}" if self.spec.api_key_env else "a call without a key"
                 raise Stopped(f"{self.spec.name}: the endpoint refuses {source} (HTTP {outcome.status})")
-            if outcome.status in (400, 422) and self._drop(outcome, sent):
+            if outcome.refuses_options and self._yield(outcome, sent):
                 continue
-            if outcome.code in _REFUSALS:
+            if outcome.refuses_options and "logprobs" in sent and not self._gave_logprobs:
+                without = {"logprobs"}
+                continue
+            if is_filtered(outcome.code):
                 self.limiter.answered()
                 return Response(text="", refused=True, finish=outcome.code)
             wait = outcome.wait
@@ -187,88 +208,106 @@ class Endpoint:
             for message in request.messages
         ]
 
-    def _options(self) -> dict[str, Any]:
+    def _options(self, without: set[str]) -> dict[str, Any]:
         """What is sent beside the messages, less what this endpoint has refused."""
-        spec = self.spec
+        spec, dropped = self.spec, self._dropped | without
         options: dict[str, Any] = {"model": spec.model}
-        options["max_completion_tokens" if "max_tokens" in self._dropped else "max_tokens"] = spec.max_new_tokens
-        if spec.temperature is not None and "temperature" not in self._dropped:
+        if spec.max_new_tokens is not None:
+            options["max_completion_tokens" if "max_tokens" in dropped else "max_tokens"] = spec.max_new_tokens
+        if spec.temperature is not None and "temperature" not in dropped:
             options["temperature"] = spec.temperature
-        if spec.top_logprobs is not None and "logprobs" not in self._dropped:
-            options |= {"logprobs": True, "top_logprobs": spec.top_logprobs}
+        if self._top_logprobs is not None and "logprobs" not in dropped:
+            options |= {"logprobs": True, "top_logprobs": self._top_logprobs}
         return options
 
-    def _drop(self, failure: _Failure, sent: dict[str, Any]) -> bool:
-        """Whether the endpoint refused an option that the request can do without; it is not sent again."""
-        refused = [name for name in _YIELDING if name in sent and re.search(rf"(?:\b|_){name}\b", failure.about)]
-        self._dropped.update(refused[:1])
-        return bool(refused)
+    def _differences(self, sent: dict[str, Any]) -> dict[str, Any]:
+        """How a request differed from what was wanted, as fields of its response."""
+        wanted = {"temperature": self.spec.temperature, "logprobs": self.spec.top_logprobs}
+        listed = sent.get("top_logprobs", self.spec.top_logprobs)
+        return {
+            "dropped": tuple(sorted(name for name, value in wanted.items() if value is not None and name not in sent)),
+            "made": None if listed == self.spec.top_logprobs else {"top_logprobs": listed},
+        }
+
+    def _yield(self, failure: _Failure, sent: dict[str, Any]) -> bool:
+        """Whether the endpoint refused an option that the request can do without, or with less of it."""
+        about = failure.about
+        refused = [name for name in _YIELDING if name in sent and re.search(rf"(?:\b|_){name}\b", about, re.IGNORECASE)]
+        if not refused:
+            return False
+        if refused[0] == "logprobs" and (fewer := fewer_logprobs(about, sent["top_logprobs"])):
+            self._top_logprobs = min(self._top_logprobs or fewer, fewer)
+        else:
+            self._dropped.add(refused[0])
+        return True
 
     async def _call(self, messages: Any, options: dict[str, Any]) -> Response | _Failure:
-        import openai
+        import httpx2
 
+        url = str(self.spec.base_url).rstrip("/") + "/chat/completions"
+        body = json.dumps({"messages": messages, **options, **self.spec.extra}).encode()
         try:
-            async with asyncio.timeout(self.spec.timeout):  # the library's own is for one read, and a trickle passes it
-                # Not chat.completions.create: a fifth of its time goes into copying the messages by their types, and
-                # it reads a response more kindly than we want.
-                body = {"messages": messages, **options, **self.spec.extra}
-                return read_response(await next(self._turns).post("/chat/completions", body=body, cast_to=bytes))
-        except openai.APIStatusError as error:
-            return self._read_failure(error)
-        except (TimeoutError, openai.APITimeoutError):
+            async with (
+                asyncio.timeout(self.spec.timeout),  # the library's own is for one read, and a trickle passes it
+                next(self._turns).stream("POST", url, content=body) as response,
+            ):
+                content = bytearray()
+                async for part in response.aiter_bytes():
+                    content += part
+                    if len(content) > LONGEST_RESPONSE:
+                        raise Unusable(f"a response of more than {LONGEST_RESPONSE // 2**20} MB")
+            if response.is_success:
+                return read_completion(bytes(content))
+            return self._read_failure(response.status_code, response.headers.get("retry-after"), bytes(content))
+        except (TimeoutError, httpx2.TimeoutException):
             return _Failure(f"no answer within {self.spec.timeout:g} s")
-        except openai.APIConnectionError as error:
-            return _Failure(f"the connection failed ({type(error.__cause__ or error).__name__})")
-        except _Unusable as error:
+        except httpx2.RequestError as error:
+            return _Failure(f"the connection failed ({type(error).__name__})")
+        except Unusable as error:
             return _Failure(self._clean(str(error)), status=200)
 
-    def _read_failure(self, error: Any) -> _Failure:
+    def _read_failure(self, status: int, wait: str | None, content: bytes) -> _Failure:
         """An HTTP status other than success, in words that can be written to a file."""
-        body = error.body if isinstance(error.body, dict) else {}
-        inner = body.get("error")
-        body = inner if isinstance(inner, dict) else body  # some wrap it once more
-        message, code = str(body.get("message") or body.get("detail") or ""), body.get("code")
-        inner = body.get("innererror")
-        if isinstance(inner, dict) and code not in _REFUSALS:
-            code = inner.get("code", code)
-        wait = retry_after(error.response.headers.get("retry-after"), time.time())
-        reason = f"HTTP {error.status_code}" + (f": {self._clean(message)}" if message else "")
-        return _Failure(reason, error.status_code, wait, str(code), f"{body.get('param')} {message}")
+        try:
+            message, code, param = read_error(json.loads(content))
+        except (ValueError, RecursionError):
+            message = code = param = ""
+        reason = f"HTTP {status}" + (f": {self._clean(message)}" if message else "")
+        return _Failure(reason, status, retry_after(wait, time.time()), code, f"{param} {message}")
 
     def _clean(self, text: str) -> str:
         """An endpoint's own words without key, address and base64, in one short line."""
-        return " ".join(self._secret.sub("[...]", text).split())[:200]
+        plain = "".join(char if char.isprintable() else " " for char in self._secret.sub("[...]", text))
+        return " ".join(plain.split())[:200]
 
 
-class _Unusable(Exception):
-    """A response that came with status 200 and is no answer."""
+def read_key(spec: ModelSpec) -> str | None:
+    """The key that goes to the model's endpoint, None where it asks for none. Raises InputError."""
+    if spec.api_key_env is None:
+        return None
+    key = os.environ.get(spec.api_key_env, "").strip()
+    if not key:
+        raise InputError(f"{spec.name}: the environment variable {spec.api_key_env} with the key is not set")
+    if not re.fullmatch(r"[!-~]+", key):
+        raise InputError(
+            f"{spec.name}: what is in the environment variable {spec.api_key_env} is no key (it holds a blank, a line "
+            "break or another character that no header takes)"
+        )
+    return key
 
 
-def read_response(content: bytes) -> Response:
-    """What the body of a chat completion says. Raises _Unusable for whatever is cut off, empty or something else."""
-    if not content.strip():
-        raise _Unusable("an empty response")
-    try:
-        body = json.loads(content)
-    except (ValueError, RecursionError):
-        raise _Unusable("a response that is not JSON, or cut off") from None
-    try:
-        if body.get("error"):  # some gateways answer 200 and put the fault inside
-            raise _Unusable(f"an error in the response: {body['error']}")
-        choice = body["choices"][0]
-        message, finish = choice["message"], choice.get("finish_reason")
-        text, refusal = message.get("content"), message.get("refusal")
-        logprobs = (choice.get("logprobs") or {}).get("content")
-        usage = {name: count for name, count in (body.get("usage") or {}).items() if type(count) is int}
-    except (KeyError, IndexError, TypeError, AttributeError):
-        raise _Unusable("a response without an answer in it") from None
-    refused = bool(refusal) or finish in _REFUSALS
-    text = text or refusal or ""
-    if not isinstance(text, str):
-        raise _Unusable("an answer that is not a text")
-    if not text.strip() and not refused and finish != "length":
-        raise _Unusable("an empty answer")
-    return Response(text, finish != "length", refused, finish, usage or None, logprobs)
+def fewer_logprobs(about: str, asked: int) -> int | None:
+    """How many alternatives a token to ask for instead, from an endpoint's refusal of ``asked``; None: none at all.
+
+    The largest smaller number that stands alone in the message ("max allowed: 5", "between 0 and 5"); 5, which most
+    services give, where it speaks of the number without saying which is allowed.
+    """
+    named = [int(number) for number in re.findall(r"(?<![\w.-])\d{1,4}(?![\w-]|\.\d)", about)]
+    allowed = [number for number in named if 1 <= number < asked]
+    if allowed:
+        return max(allowed)
+    speaks_of_it = asked in named or re.search(r"\btop_logprobs\b", about, re.IGNORECASE)
+    return 5 if asked > 5 and speaks_of_it else None
 
 
 def data_url(path: Path, max_pixels: int | None, image_format: str) -> str:
@@ -296,4 +335,4 @@ def is_loopback(url: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
+        return host == "localhost"

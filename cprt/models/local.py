@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cprt.errors import InputError
-from cprt.models.adapter import add_adapter, check_adapter
-from cprt.models.checkpoint import check_fit, load_model, load_processor, special_token
+from cprt.models.adapter import add_adapter, read_config
+from cprt.models.checkpoint import check_fit, first_line, load_model, load_processor, special_token
 from cprt.models.decoding import stated_lead_in
 from cprt.models.score_tree import ScoreReader
 from cprt.prompts import Messages, arrange
@@ -55,12 +55,9 @@ class LocalModel:
         import torch
 
         if adapter is not None:
-            check_adapter(adapter)
-        # The adapter's folder holds the processor it was trained with, pixel cap included.
-        has_processor = adapter is not None and (Path(adapter) / "processor_config.json").is_file()
-        processor = load_processor(
-            adapter if has_processor and adapter else model, None if has_processor else revision, max_pixels
-        )
+            read_config(adapter)
+        self._checkpoint = model, revision
+        processor = self._load_processor(adapter, max_pixels)
         loaded = load_model(model, revision, dtype=dtype)
         check_fit(model, loaded, processor)
         if adapter is not None:
@@ -69,6 +66,28 @@ class LocalModel:
         if torch.cuda.is_available():  # each process of `accelerate launch` takes a card of its own
             device = f"cuda:{int(os.environ.get('LOCAL_RANK', '0')) % torch.cuda.device_count()}"
         self._use(loaded.to(device).eval(), processor, share_prefix)
+
+    def change_adapter(self, adapter: str | None, max_pixels: int | None = None) -> None:
+        """Put another adapter on the same weights, or none, with the processor that goes with it.
+
+        Raises InputError for an adapter that does not fit; the model is of no use then.
+        """
+        from peft import PeftModel
+
+        if adapter is not None:
+            read_config(adapter)
+        processor = self._load_processor(adapter, max_pixels)
+        check_fit(adapter or self._checkpoint[0], self.model, processor)
+        model = self.model.unload() if isinstance(self.model, PeftModel) else self.model
+        if adapter is not None:
+            model = add_adapter(model, adapter).to(self.device)
+        self._use(model.eval(), processor, self.share_prefix)
+
+    def _load_processor(self, adapter: str | None, max_pixels: int | None) -> Any:
+        """An adapter's folder holds the processor it was trained with, pixel cap included."""
+        if adapter is not None and (Path(adapter) / "processor_config.json").is_file():
+            return load_processor(adapter, None, max_pixels)
+        return load_processor(*self._checkpoint, max_pixels)
 
     @classmethod
     def around(cls, model: Any, processor: Any) -> LocalModel:
@@ -105,6 +124,8 @@ class LocalModel:
     ) -> list[Generation]:
         """One answer to each (messages, images) row; a message's image parts stand where its images go, in order.
 
+        Raises InputError where a row is one that the processor does not take.
+
         Args:
             lead_in: with it, how probable every score is after this text, such as ``{"score": ``. An empty one stands
                 for the answer's own text up to its score.
@@ -117,7 +138,7 @@ class LocalModel:
         with torch.inference_mode():
             if self.share_prefix and all(len(images) == 1 and messages == rows[0][0] for messages, images in rows):
                 inputs["cache"] = self._share_prefix(inputs)
-            output = self._base().generate(
+            output = self._generate(
                 **inputs,
                 max_new_tokens=max_new_tokens,
                 return_dict_in_generate=True,
@@ -140,6 +161,17 @@ class LocalModel:
             Generation(text, not ends.isdisjoint(ids), distribution, listed)
             for text, ids, distribution, listed in zip(texts, answers, distributions, logprobs, strict=True)
         ]
+
+    def _generate(self, **inputs: Any) -> Any:
+        """``generate`` by ``decoding`` alone: what generation_config.json asks for besides is left out of account."""
+        from transformers import GenerationConfig
+
+        base = self._base()
+        stated, base.generation_config = base.generation_config, GenerationConfig(**self.decoding)
+        try:
+            return base.generate(**inputs)
+        finally:
+            base.generation_config = stated
 
     def _top_logprobs(
         self, logits: Sequence[Any], answers: Sequence[Sequence[int]], lengths: Sequence[int], count: int
@@ -175,13 +207,8 @@ class LocalModel:
         import torch
 
         processor = self.processor
-        said = {
-            part["text"]
-            for messages, _ in rows
-            for message in messages
-            for part in message["content"]
-            if part["type"] == "text"
-        }
+        parts = [part for messages, _ in rows for message in messages for part in message["content"]]
+        said = {part["text"] for part in parts if part["type"] == "text"}
         if (token := special_token(processor, said - self._harmless)) is not None:
             raise InputError(f"what is asked holds {token!r}, which the model takes for something else than text")
         self._harmless |= said
@@ -190,13 +217,17 @@ class LocalModel:
             for messages, _ in rows
         ]
         images = [list(images) for _, images in rows] if any(images for _, images in rows) else None
-        inputs = processor(
-            text=texts,
-            images=images,
-            padding=True,
-            add_special_tokens=False,  # the template wrote them
-            return_tensors="pt",
-        ).to(self.device, dtype=self.model.dtype)
+        try:
+            inputs = processor(
+                text=texts,
+                images=images,
+                padding=True,
+                add_special_tokens=False,  # the template wrote them
+                return_tensors="pt",
+            )
+        except (ValueError, ArithmeticError, RuntimeError) as error:  # such as an aspect ratio above its limit
+            raise InputError(f"the model's processor does not take it ({first_line(error)})") from error
+        inputs = inputs.to(self.device, dtype=self.model.dtype)
         if self.share_prefix and "pixel_values" in inputs:
             pixels = inputs.pop("pixel_values")
             if self._encoded is None or not torch.equal(self._encoded[0], pixels):
@@ -242,19 +273,15 @@ class LocalModel:
 
 
 def _greedy(base: Any, tokenizer: Any) -> dict[str, Any]:
-    """Make a model decode greedily, whatever its generation_config.json asks for; returns the settings in use.
+    """The settings of greedy decoding, whatever a model's generation_config.json asks for.
 
-    Penalties, beams, least lengths and the like go. Answers end where that file says, and at the tokenizer's own end.
-    Raises InputError when there is no such token.
+    Penalties, beams, least lengths and the like are not among them. Answers end where that file says, and at the
+    tokenizer's own end. Raises InputError when there is no such token.
     """
-    from transformers import GenerationConfig
-
     stated = base.generation_config.eos_token_id
     known = range(base.get_input_embeddings().num_embeddings)
     ends = [*(stated if isinstance(stated, list) else [stated]), tokenizer.eos_token_id]
     ends = sorted({end for end in ends if type(end) is int and end in known})
     if not ends:
         raise InputError(f"{base.name_or_path}: neither generation_config.json nor the tokenizer says how answers end")
-    settings = {"do_sample": False, "eos_token_id": ends, "pad_token_id": tokenizer.pad_token_id}
-    base.generation_config = GenerationConfig(**settings)
-    return settings
+    return {"do_sample": False, "eos_token_id": ends, "pad_token_id": tokenizer.pad_token_id}

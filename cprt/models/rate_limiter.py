@@ -9,6 +9,7 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 
 from cprt.errors import InputError
+from cprt.numbers import number
 
 RATE_LIMIT_RETRIES = 10  # a window of a minute must pass, with the delays below and without a Retry-After too
 LONGEST_WAIT = 600.0  # seconds; an endpoint that wants more is out of quota, and waiting hides it
@@ -33,14 +34,14 @@ def retry_after(header: str | None, now: float) -> float | None:
     if header is None:
         return None
     try:
-        seconds = float(header)
+        seconds = number(header.strip())
     except ValueError:
         try:
             date = parsedate_to_datetime(header)
         except ValueError:
             return None
         seconds = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - now
-    return max(0.0, seconds) if seconds == seconds else None  # not for NaN
+    return max(0.0, seconds)
 
 
 def delay(failures: int, first: float = 0.5, longest: float = 30.0) -> float:

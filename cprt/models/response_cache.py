@@ -7,13 +7,18 @@ import hashlib
 import json
 import os
 import queue
+import re
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from cprt.errors import InputError
+
+Row = dict[str, Any]
+_ROW = b'{"key": "'  # how every row begins
 
 
 def cache_key(**parts: Any) -> str:
@@ -21,7 +26,31 @@ def cache_key(**parts: Any) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def read_cache(path: str | Path) -> dict[str, dict[str, Any]]:
+@dataclass(frozen=True)
+class Shard:
+    """Which part of the requests this process asks: ``rank`` of ``world``, as `accelerate launch` says."""
+
+    rank: int = 0
+    world: int = 1
+
+    @staticmethod
+    def from_environment() -> Shard:
+        """From RANK and WORLD_SIZE. Raises InputError where they are no sensible numbers."""
+        rank, world = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")
+        if not (rank.isdecimal() and world.isdecimal() and int(rank) < int(world)):
+            raise InputError(f"RANK={rank} and WORLD_SIZE={world} in the environment do not fit together")
+        return Shard(int(rank), int(world))
+
+    def has(self, key: str) -> bool:
+        """Whether the request with this key (a hexadecimal digest) is this process's to ask."""
+        return self.world == 1 or int(key[:12], 16) % self.world == self.rank
+
+    def file(self, path: Path) -> Path:
+        """Where this process writes: ``NAME.jsonl`` alone, ``NAME.0-of-4.jsonl`` as the first of four."""
+        return path if self.world == 1 else path.with_stem(f"{path.stem}.{self.rank}-of-{self.world}")
+
+
+def read_cache(path: str | Path) -> dict[str, Row]:
     """What a cache's file holds, the last row of a key winning; nothing where there is no file. Changes nothing.
 
     Raises InputError when the file is something else.
@@ -39,11 +68,29 @@ class ResponseCache:
     that is ``{"error": ...}`` is kept to be seen, yet does not count as an answer: its key is not ``in`` the cache, so
     that the next run asks again. Where a key has several rows the last one is its answer.
 
+    The processes of a run on several cards have a file each, and read one another's: nothing is asked twice, whatever
+    number of processes asked it.
+
+    Args:
+        path: the file of a process that is alone.
+        shard: which of several processes this is.
+        read_only: only look at what there is: nothing is made, locked or mended.
+
     Raises InputError when another run writes to the same file or when the file holds something else.
     """
 
-    def __init__(self, path: str | Path):
-        self.path = Path(path)
+    def __init__(self, path: str | Path, shard: Shard = Shard(), read_only: bool = False):
+        self._alone, self.shard = Path(path), shard
+        self.path = shard.file(self._alone)
+        if read_only:
+            self._answers = read_cache(self.path)
+        else:
+            self._open()
+        self.refresh()
+
+    def _open(self) -> None:
+        if self.path.exists() and not self.path.is_file():  # opening a named pipe would wait for ever
+            raise InputError.at(self.path, "is not a regular file")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file = open(self.path, "a+b")  # noqa: SIM115 - closed by __exit__
         try:
@@ -61,17 +108,29 @@ class ResponseCache:
             raise
         self._file.truncate(end)
 
-    def __contains__(self, key: str) -> bool:
-        return "error" not in self._answers.get(key, {"error": "never asked"})
+    def refresh(self) -> None:
+        """Read anew what other processes have written."""
+        name = rf"{re.escape(self._alone.stem)}(\.\d+-of-\d+)?{re.escape(self._alone.suffix)}"
+        found = self.path.parent.iterdir() if self.path.parent.is_dir() else ()
+        others = sorted(path for path in found if path != self.path and re.fullmatch(name, path.name))
+        self._others = [read_cache(path) for path in others]
 
-    def __getitem__(self, key: str) -> dict[str, Any]:
+    def __contains__(self, key: str) -> bool:
+        return any("error" not in row for row in self.rows(key))
+
+    def __getitem__(self, key: str) -> Row:
         return self._answers[key]
 
-    def get(self, key: str) -> dict[str, Any] | None:
-        """The answer or error kept under ``key``, None when there is neither."""
+    def get(self, key: str) -> Row | None:
+        """What this process keeps under ``key``, an answer or an error."""
         return self._answers.get(key)
 
-    def put(self, answers: Iterable[tuple[str, dict[str, Any]]]) -> None:
+    def rows(self, key: str) -> list[Row]:
+        """Every answer or error kept under ``key``: this process's first, then those of others."""
+        kept = [self._answers.get(key), *(other.get(key) for other in self._others)]
+        return [row for row in kept if row is not None]
+
+    def put(self, answers: Iterable[tuple[str, Row]]) -> None:
         """Append (key, answer) rows and wait until they are on disk."""
         fresh = dict(answers)
         for key, answer in fresh.items():
@@ -103,11 +162,11 @@ class CacheWriter:
 
     def __init__(self, cache: ResponseCache, kept: Callable[[int], object] = lambda count: None):
         self._cache, self._kept = cache, kept
-        self._arrived: queue.SimpleQueue[tuple[str, dict[str, Any]] | None] = queue.SimpleQueue()
+        self._arrived: queue.SimpleQueue[tuple[str, Row] | None] = queue.SimpleQueue()
         self._fault: BaseException | None = None
         self._thread = threading.Thread(target=self._write, name="answers", daemon=True)
 
-    def keep(self, key: str, answer: dict[str, Any]) -> None:
+    def keep(self, key: str, answer: Row) -> None:
         """Have an answer written. Returns at once."""
         if self._fault is not None:
             raise self._fault
@@ -141,19 +200,25 @@ class CacheWriter:
             raise self._fault
 
 
-def _read(file: Any, path: str | Path) -> tuple[dict[str, dict[str, Any]], int]:
-    """All whole rows, and where they end: what follows was cut off by a kill."""
-    answers: dict[str, dict[str, Any]] = {}
+def _read(file: Any, path: str | Path) -> tuple[dict[str, Row], int]:
+    """All whole rows, and where they end: what follows was cut off by a kill.
+
+    A last line without an end that is no beginning of a row of ours is not cut off: the file is something else.
+    """
+    answers: dict[str, Row] = {}
     end = 0
     for number, line in enumerate(file, start=1):
-        if not line.endswith(b"\n"):
-            break
         try:
+            if not line.endswith(b"\n"):
+                if not (line.startswith(_ROW) or _ROW.startswith(line)):
+                    raise ValueError("not ours")
+                break
             row = json.loads(line)
-            answers[row["key"]] = row["answer"]
-            if not isinstance(row["answer"], dict):
-                raise ValueError("not an object")
-        except (ValueError, KeyError, TypeError) as error:
+            key, answer = row["key"], row["answer"]
+            if not isinstance(key, str) or not isinstance(answer, dict):
+                raise ValueError("not a row")
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise InputError.at(path, "is not a kept answer; move the file away to start anew", number) from error
+        answers[key] = answer
         end += len(line)
     return answers, end

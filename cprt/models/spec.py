@@ -6,14 +6,16 @@
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
+import json
 import re
 import typing
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 from cprt.config import fits
 from cprt.errors import InputError
@@ -24,10 +26,22 @@ from cprt.prompts import Messages, digest
 from cprt.provenance import file_digest, model_digest
 
 
+def image_digest(path: Path) -> str:
+    """SHA-256 of a photo's bytes, computed once for all models and prompts."""
+    return _image_digest(path, path.stat().st_mtime_ns)
+
+
 @cache
 def _image_digest(path: Path, modified: int) -> str:
-    """SHA-256 of a photo's bytes, computed once for all models and prompts."""
     return file_digest(path)
+
+
+_LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]*[A-Za-z0-9_])?"  # of a host's name
+_ADDRESS = re.compile(
+    rf"https?://(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|{_LABEL}(?:\.{_LABEL})*\.?)(?::(?P<port>[0-9]{{1,5}}))?"
+    r"(?:/[A-Za-z0-9._~!$&'()*+,;=:@%/-]*)?",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -88,9 +102,22 @@ class Response:
         return {name: value for name, value in row.items() if value is not None}
 
     @staticmethod
-    def read(row: Mapping[str, Any]) -> Response:
-        """The response that ``row`` was made from."""
-        return Response(**{**row, "dropped": tuple(row.get("dropped", ()))})
+    def read(row: Mapping[str, Any], where: str | Path = "a kept answer") -> Response:
+        """The response that ``row`` was made from; text from outside as UTF-8 can hold it.
+
+        Raises InputError that begins with ``where`` for anything else.
+        """
+        for field, value in row.items():
+            if field not in _FIELDS or not fits(value, _FIELDS[field]):
+                raise InputError.at(where, "is not as a kept answer has it", field=field)
+        fields = dict(row)
+        for field in ("text", "error"):
+            if isinstance(fields.get(field), str):
+                fields[field] = fields[field].encode("utf-8", "backslashreplace").decode()  # half of a surrogate pair
+        return Response(**{**fields, "dropped": tuple(fields.get("dropped", ()))})
+
+
+_FIELDS = typing.get_type_hints(Response)
 
 
 @dataclass(frozen=True)
@@ -102,6 +129,7 @@ class ModelSpec:
         model: the endpoint's name for it; for a local one a folder or a Hub name.
         base_url: the endpoint, such as http://127.0.0.1:8000/v1.
         api_key_env: the environment variable that holds the key. The key itself is never written anywhere.
+        max_new_tokens: longest answer; a longer one is cut off. Null leaves it to the endpoint.
         revision: of a Hub model. For an endpoint: what it serves, in your words; then kept answers stay valid when the
             server moves to another address, which otherwise counts as another model.
         adapter: LoRA folder, for a local model.
@@ -123,7 +151,7 @@ class ModelSpec:
     api_key_env: str | None = None
     revision: str | None = None
     adapter: str | None = None
-    max_new_tokens: int = 4096
+    max_new_tokens: int | None = 4096
     temperature: float | None = 0.0
     top_logprobs: int | None = None
     max_pixels: int | None = 1024 * 1024
@@ -153,7 +181,7 @@ class ModelSpec:
             if not fits(value, hints[field]):
                 hidden = field in ("api_key_env", "base_url", "extra")
                 raise InputError.at(where, "has the wrong type" if hidden else f"{value!r} does not fit", field=field)
-        # YAML 1.1 reads 1e-1 as a text
+        # 0 and 0.0 are one temperature, with one key
         numbers = {field: float(row[field]) for field in ("temperature", "timeout") if row.get(field) is not None}
         cap = {"max_pixels": None} if row.get("adapter") and "max_pixels" not in row else {}
         spec = ModelSpec(**{**row, **numbers, **cap})
@@ -174,6 +202,11 @@ class ModelSpec:
             raise fail("concurrency", f"must be at most 1000, not {self.concurrency}")
         if not self.timeout > 0:
             raise fail("timeout", f"must be more than 0 seconds, not {self.timeout}")
+        if self.temperature is not None and self.temperature < 0:
+            raise fail("temperature", f"must be 0 or more, not {self.temperature}")
+        for field in ("model", "adapter", "revision"):
+            if not (getattr(self, field) or "-").isprintable():
+                raise fail(field, "holds a line break or another character that is not printed")
         if self.retries < 0:
             raise fail("retries", f"must not be negative, not {self.retries}")
         if self.base_url is None:
@@ -181,14 +214,28 @@ class ModelSpec:
                 raise fail("api_key_env", "needs a base_url")
             if self.temperature or self.extra:
                 raise fail("temperature" if self.temperature else "extra", "a local model decodes greedily")
+            if self.max_new_tokens is None:
+                raise fail("max_new_tokens", "a local model needs a limit")
             return
         if self.adapter is not None:
             raise fail("adapter", "is for a local model; an endpoint loads its own")
-        url = urlsplit(self.base_url)
-        if url.scheme not in ("http", "https") or not url.hostname or url.username or url.query or url.fragment:
-            raise fail("base_url", "must be http(s)://HOST[:PORT]/PATH with no user, password or query in it")
+        if not _is_address(self.base_url):
+            raise fail("base_url", "must be http(s)://HOST[:PORT]/PATH with no user, password, query or blank in it")
         if self.api_key_env is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.api_key_env):
             raise fail("api_key_env", "is not the name of an environment variable")
+
+        try:
+            json.dumps(self.extra, sort_keys=True, allow_nan=False)
+        except (TypeError, ValueError, RecursionError):
+            raise fail("extra", "holds what JSON cannot: only texts, finite numbers, lists and mappings") from None
+        taken = {"messages", "model", "stream"} & self.extra.keys()
+        if taken:
+            raise fail("extra", f"must not set {', '.join(sorted(taken))}")
+
+    @property
+    def loads(self) -> tuple[Any, ...]:
+        """What a local model has in memory, but for its adapter."""
+        return self.model, self.revision, self.dtype
 
     @cached_property
     def identity(self) -> dict[str, Any]:
@@ -216,7 +263,7 @@ class ModelSpec:
 
     def key(self, request: Request) -> str:
         """Under which the answer to ``request`` is kept."""
-        images = [_image_digest(image, image.stat().st_mtime_ns) for image in request.images]
+        images = [image_digest(image) for image in request.images]
         scores = {} if request.lead_in is None else {"lead_in": request.lead_in}
         return cache_key(images=images, prompt=digest(request.messages), **scores, **self.identity)
 
@@ -233,3 +280,25 @@ class ModelSpec:
         if self.other_base is not None:
             place["note"] = self.other_base
         return {**{name: value for name, value in dataclasses.asdict(self).items() if value is not None}, **place}
+
+
+def _is_address(url: str) -> bool:
+    match = _ADDRESS.fullmatch(url)
+    if match is None or (match["port"] is not None and not 1 <= int(match["port"]) <= 65535):
+        return False
+    try:
+        return match["ipv6"] is None or ipaddress.IPv6Address(match["ipv6"]) is not None
+    except ValueError:
+        return False
+
+
+def read_specs(rows: Sequence[Mapping[str, Any]], option: str) -> list[ModelSpec]:
+    """From the list that a YAML gives under ``option``. Raises InputError that names the place.
+
+    Names become those of files, so that they differ by more than their capitals.
+    """
+    specs = [ModelSpec.read(row, f"{option}[{number}]") for number, row in enumerate(rows, start=1)]
+    doubled = [name for name, count in Counter(spec.name.lower() for spec in specs).items() if count > 1]
+    if doubled:
+        raise InputError.at(option, f"{doubled[0]!r} is there twice", field="name")
+    return specs

@@ -7,6 +7,13 @@ function add(parent, tag, text, name) {
   if (name) element.className = name;
   return element;
 }
+function addForeign(parent, text) {
+  const element = add(parent, "bdi");
+  for (const part of text.split(/(?<=\/)/)) {  // a path may break behind its folders
+    if (element.hasChildNodes()) add(element, "wbr");
+    element.append(part);
+  }
+}
 function addButton(parent, text, action) {
   const button = add(parent, "button", text);
   button.type = "button";
@@ -25,7 +32,7 @@ function addPart(parent, part) {
   const [text, name, link] = typeof part === "string" ? [part] : part;
   if (parent.hasChildNodes()) parent.append(" ");
   const element = add(parent, link && /^[#.]/.test(link) ? "a" : "span", undefined, name);
-  add(element, "bdi", text);
+  addForeign(element, text);
   if (element.tagName === "A") {
     element.setAttribute("href", link);
     if (link.startsWith(".")) element.target = "_blank";
@@ -147,7 +154,8 @@ function showList(table) {
         }
         if ("picture" in content) addPicture(place, content.picture);
       } else if (kinds[column] === "level") add(place, "span", content, `badge level-${content}`);
-      else add(place, kinds[column] === "number" ? "span" : "bdi", content);
+      else if (kinds[column] === "number") add(place, "span", content);
+      else addForeign(place, content);
     }
     return element;
   }
@@ -176,6 +184,7 @@ function showList(table) {
   }
 
   const body = table.tBodies[0], order = document.createElement("select");
+  add(order, "option", "as listed").hidden = true;
   for (const [column, head] of heads.entries()) {
     if (!like && head.dataset.choose !== undefined && new Set(rows.flatMap(row => values(row[column]))).size > 1) {
       const label = add(controls, "label", `${names[column]} `), select = add(label, "select");
@@ -207,7 +216,7 @@ function showList(table) {
   const back = addButton(turning, "‹ back", () => turn(-1)), place = add(turning, "span");
   const forth = addButton(turning, "next ›", () => turn(1));
   const sorted = heads.findIndex(head => head.hasAttribute("aria-sort"));
-  order.value = sorted < 0 ? "" : `${sorted} true`;
+  if (sorted >= 0) order.value = `${sorted} true`;
   lists[table.id] = {choose};
   change();
 }

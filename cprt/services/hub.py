@@ -18,7 +18,7 @@ def limit_patience() -> None:
     and 68 lines for a processor. What is in the cache is still found.
     """
     import httpx2
-    from huggingface_hub import constants, set_client_factory
+    from huggingface_hub import set_client_factory
     from huggingface_hub.errors import OfflineModeIsEnabled
     from huggingface_hub.utils import hf_raise_for_status, logging
     from huggingface_hub.utils._http import hf_request_event_hook
@@ -43,7 +43,7 @@ def limit_patience() -> None:
             return response
 
     def client() -> httpx2.Client:
-        limit = httpx2.Timeout(constants.HF_HUB_DOWNLOAD_TIMEOUT, connect=_SECONDS, read=60, write=None, pool=None)
+        limit = httpx2.Timeout(None, connect=_SECONDS, read=60)
         return Client(event_hooks={"request": [hf_request_event_hook]}, follow_redirects=True, timeout=limit)
 
     set_client_factory(client)

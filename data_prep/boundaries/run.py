@@ -48,7 +48,7 @@ from tqdm import tqdm
 
 from cprt.config import option, parse, run
 from cprt.errors import InputError
-from cprt.files import read_text, write_text
+from cprt.files import read_yaml, write_text
 from cprt.provenance import sign, write_run
 from cprt.records import read_labels, write_json
 from cprt.scoring import severities
@@ -187,7 +187,7 @@ def write_taxonomy(path: Path, lower: Sequence[float], extension: str | None) ->
     if len(lower) != len(LEVELS) or any(high <= low for high, low in pairwise([1.0, *ends, 0.0])):
         path.unlink(missing_ok=True)
         return False
-    content = {} if extension is None else yaml.safe_load(read_text(extension))
+    content = {} if extension is None else read_yaml(extension)
     write_text(path, yaml.safe_dump(content | {"name": "bands learnt from labels", "bands": ends}, sort_keys=False))
     return True
 

@@ -1,7 +1,9 @@
 """Unpacks a ``.tar.gz`` from elsewhere: nothing lands outside its folder, nothing but plain files, within a ceiling.
 
-Everything goes into a folder beside the target first and is moved when the whole archive has been read and found good:
-a refused or cut-off archive leaves nothing behind in the target, and a killed run goes on where it stopped.
+``tarfile.data_filter`` has the last word on every member; what it lets through and would not be a photo or annotation
+(links, hidden files, odd names, headers of megabytes) is refused or left out before. Everything goes into a folder
+beside the target first and is moved when the whole archive has been read and found good: a refused or cut-off archive
+leaves nothing behind in the target, and a killed run goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -23,7 +25,6 @@ from cprt.files import is_safe_path
 _CHUNK = 1 << 20
 _LONGEST_READ = 4 << 20  # what one header may take: tarfile reads it in one piece, however long it says it is
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
-_STAGE = "{}.unpacking"
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,16 @@ class Unpacked:
 
 class _Refused(Exception):
     """Why an archive is not unpacked."""
+
+
+# What a bad archive provokes. Other faults are the disk's.
+_BROKEN = (gzip.BadGzipFile, tarfile.TarError, EOFError, zlib.error, RecursionError, ValueError, OverflowError)
+_CLASHING = (NotADirectoryError, FileExistsError, IsADirectoryError)
+
+
+def stage_of(target: Path) -> Path:
+    """Where what belongs into ``target`` is until all of it is there."""
+    return target.with_name(f"{target.name}.unpacking")
 
 
 def unpack(
@@ -58,22 +69,10 @@ def unpack(
 
     Raises InputError, after which ``target`` is as it was.
     """
-    stage = target.with_name(_STAGE.format(target.name))
+    stage = stage_of(target)
     try:
         unpacked = _read(archive, target, stage, max_bytes, max_files, progress)
-    except (
-        _Refused,
-        tarfile.TarError,
-        gzip.BadGzipFile,
-        EOFError,
-        zlib.error,
-        RecursionError,
-        ValueError,
-        OverflowError,
-        NotADirectoryError,
-        FileExistsError,
-        IsADirectoryError,
-    ) as error:
+    except (_Refused, *_BROKEN, *_CLASHING) as error:
         shutil.rmtree(stage, ignore_errors=True)
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError.at(archive, f"is not unpacked: {reason}") from error
@@ -90,12 +89,15 @@ def _read(
 ) -> Unpacked:
     files: dict[str, int] = {}
     hidden = members = total = 0
-    with open(archive, "rb") as raw, _gunzip(raw, progress) as unzipped:
+    with open(archive, "rb") as raw, gzip.GzipFile(fileobj=raw) as unzipped:
         # Each member takes a header of 512 bytes and padding up to 511, some take a longer name besides.
         stream = _Forward(unzipped, max_bytes + 4096 * max_files + (1 << 20))
         tar: Any = tarfile.TarFile(fileobj=cast(IO[bytes], stream), mode="r")
+        read = 0
         while (member := tar.next()) is not None:
             tar.members.clear()  # it would keep them all
+            progress(raw.tell() - read)
+            read = raw.tell()
             members += 1
             if members > max_files:
                 raise _Refused(f"it has more than {max_files:,} members")
@@ -116,6 +118,7 @@ def _read(
             raise _Refused(f"its header {'after ' + next(reversed(files)) if files else 'at the start'!r} is broken")
         while stream.read(_CHUNK):  # gzip compares its checksum at the very end
             pass
+        progress(raw.tell() - read)
     if not files:
         raise _Refused("it holds no files")
     return Unpacked(files, hidden)
@@ -164,18 +167,6 @@ def _write(source: IO[bytes], member: tarfile.TarInfo, path: Path) -> None:
     if partial.stat().st_size != member.size:
         raise _Refused(f"{member.name!r} is cut off")
     os.replace(partial, path)
-
-
-def _gunzip(raw: IO[bytes], progress: Callable[[int], object]) -> gzip.GzipFile:
-    """The unzipped stream; ``progress`` hears of every compressed byte."""
-
-    class Counted:
-        def read(self, size: int = -1) -> bytes:
-            data = raw.read(size)
-            progress(len(data))
-            return data
-
-    return gzip.GzipFile(fileobj=cast(Any, Counted()), mode="rb")
 
 
 class _Forward:

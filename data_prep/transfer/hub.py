@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cprt.hub import limit_patience, reason
-
 from cprt.errors import InputError
 from cprt.files import is_safe_path
 from cprt.provenance import file_digest
+from cprt.services.hub import limit_patience, reason
 from data_prep.transfer.fetch import is_address
 
 

@@ -5,66 +5,64 @@ Names of runs and numbers are all that is sent: no photo, no picture, no answer,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cprt.services.tracking import log_table, start_run
+from cprt.services.tracking import finish, log_table, start_run
 from cprt.taxonomy import LEVELS
+from eval.compare.results import Comparison
 from eval.metrics import HEADS
 
 STEP = "training_step"
 
 
-def log(comparison: Mapping[str, Any], project: str, directory: str | Path) -> str:
+def log(comparison: Comparison, project: str | None, directory: str | Path) -> str:
     """Log what ``compare.json`` holds; returns a line that says where it is."""
-    config = {"photos": comparison["n"], "runs": list(comparison["runs"]), **comparison["correction"]}
+    config = {"photos": comparison.n, "runs": list(comparison.runs), **vars(comparison.correction)}
     tracked = start_run(project, "compare", config, directory)
     tracked.define_metric(STEP, hidden=True)
     tracked.define_metric("over_training/*", step_metric=STEP)
-    points = [(point["step"], series, point) for series, rows in comparison["curves"].items() for point in rows]
+    points = [(point.step, series, point) for series, rows in comparison.curves.items() for point in rows]
     for step, series, point in sorted(points, key=lambda entry: entry[0]):
-        known = {f"over_training/{name}/{series}": point[name] for name in HEADS if point[name] is not None}
+        known = {
+            f"over_training/{name}/{series}": getattr(point, name) for name in HEADS if getattr(point, name) is not None
+        }
         tracked.log({STEP: step, **known})
 
     bounds = [f"{name} {end}" for name in HEADS for end in ("low", "high")]
     rows = [
-        [run, *(figures[name] for name in HEADS), *(end for name in HEADS for end in _ends(figures["ci"].get(name)))]
-        for run, figures in comparison["runs"].items()
+        [run, *(getattr(row, name) for name in HEADS), *(end for name in HEADS for end in _ends(row.ci.get(name)))]
+        for run, row in comparison.runs.items()
     ]
     log_table(tracked, "figures", ["run", *HEADS, *bounds], rows)
     tests = [
         [
-            pair["run"],
-            pair["against"],
-            pair["n"],
+            pair.run,
+            pair.against,
+            pair.n,
             figure,
-            test["difference"],
-            *_ends(test["ci"]),
-            test["p"],
-            test["p_holm"],
-            test["beyond_noise"],
+            test.difference,
+            *_ends(test.ci),
+            test.p,
+            test.p_holm,
+            test.beyond_noise,
         ]
-        for pair in comparison["differences"]
-        for figure, test in pair["figures"].items()
+        for pair in comparison.differences
+        for figure, test in pair.figures.items()
     ]
     columns = ["run", "against", "photos", "figure", "difference", "low", "high", "p", "p after Holm", "beyond noise"]
     log_table(tracked, "differences", columns, tests)
     cells = [
         [run, level, *counts]
-        for run, figures in comparison["runs"].items()
-        for level, counts in zip(LEVELS, figures["confusion"], strict=True)
+        for run, figures in comparison.runs.items()
+        for level, counts in zip(LEVELS, figures.confusion, strict=True)
     ]
     log_table(tracked, "confusion", ["run", "true level", *(f"predicted {level}" for level in LEVELS)], cells)
-    for run, figures in comparison["runs"].items():
+    for run, figures in comparison.runs.items():
         for name in HEADS:
-            if figures[name] is not None:
-                tracked.summary[f"{run}/{name}"] = figures[name]
-    place = (
-        f"offline: {Path(tracked.dir).parent} (wandb sync sends it)" if tracked.offline else tracked.url or "disabled"
-    )
-    tracked.finish()
-    return f"W&B: {place}"
+            if getattr(figures, name) is not None:
+                tracked.summary[f"{run}/{name}"] = getattr(figures, name)
+    return finish(tracked)
 
 
 def _ends(bounds: Any) -> list[Any]:

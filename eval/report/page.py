@@ -7,15 +7,19 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cprt.metrics.results import Metrics
+from cprt.pages.colors import DARK, LIGHT
 from cprt.pages.listing import Cell, Column, Listing, Part, cell, level
 from cprt.pages.render import figure, render
 from cprt.paper import table6
 from cprt.records import Label, Prediction
 from cprt.taxonomy import LEVELS, Taxonomy
+from eval.compare.results import Comparison, CurvePoint
 from eval.metrics import HEADS
 from eval.report import rows as worked
-from eval.report.plots import DARK, LIGHT, Panel, calibration_panel, curve_panel, draw, score_panel
+from eval.report.plots import Panel, calibration_panel, curve_panel, draw, score_panel
 from eval.report.rows import ListedRow
+from eval.tables import latex, markdown
 
 _PROMPTINGS = {"zero_shot": "Zero-Shot", "intuition": "Intuition", "taxonomy": "Taxonomy"}  # ours -> the paper's
 _ANSWER = 240  # characters of an answer that a list shows
@@ -25,12 +29,12 @@ _WHOLE_ANSWER = 4000  # and the page of a photo
 def page(
     labels: Sequence[Label],
     runs: Mapping[str, Sequence[Prediction]],
-    metrics: Mapping[str, Mapping[str, Any]],
+    metrics: Mapping[str, Metrics],
     bins: Mapping[str, Sequence[Mapping[str, Any]]],
     pictures: Mapping[str, str],
     taxonomy: Taxonomy,
     records: Mapping[str, Mapping[str, Any]],
-    comparison: Mapping[str, Any] | None,
+    comparison: Comparison | None,
 ) -> str:
     """The whole HTML; arguments as in ``eval.report.write.write_report``. ``pictures``: id -> data URI."""
     rows = worked.judged(labels, runs, taxonomy)
@@ -54,13 +58,13 @@ def page(
             for prompting in dict.fromkeys(row["prompting"] for row in paper)
         },
         unfolded={"SFT"} | {_PROMPTINGS.get(name) for names in asked.values() for name in names},
-        markdown=worked.markdown(metrics),
-        latex=worked.latex(metrics),
+        markdown=markdown(worked.results_table(metrics)),
+        latex=latex(worked.results_table(metrics)),
         few_scores={name: worked.few_scores(found) for name, found in runs.items()},
         provenance={name: worked.provenance(records.get(name, {})) for name in runs},
         comparison=comparison,
-        curves=_curves(comparison["curves"]) if comparison else {},
-        statuses=list(dict.fromkeys(status for figures in metrics.values() for status in figures["status_counts"])),
+        curves=_curves(comparison.curves) if comparison else {},
+        statuses=list(dict.fromkeys(status for figures in metrics.values() for status in figures.status_counts)),
         unscored={name: worked.unscored_by_level(labels, found) for name, found in runs.items()},
         scores={name: _picture(score_panel(labels, found, taxonomy), (4.2, 3.6)) for name, found in runs.items()},
         bins=bins,
@@ -222,7 +226,7 @@ def _cut(text: str, most: int) -> str:
 # --- Pictures ----------------------------------------------------------------------------------------------------
 
 
-def _curves(curves: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, dict[str, str]]:
+def _curves(curves: Mapping[str, Sequence[CurvePoint]]) -> dict[str, dict[str, str]]:
     """Head of a figure -> its picture over training steps; empty where no training has several checkpoints."""
     if not any(len(points) > 1 for points in curves.values()):
         return {}
@@ -230,7 +234,7 @@ def _curves(curves: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, dict
         head: _picture(
             curve_panel(
                 {
-                    series: [(point["step"], point[name], point["ci"].get(name)) for point in points]
+                    series: [(point.step, getattr(point, name), point.ci.get(name)) for point in points]
                     for series, points in curves.items()
                 }
             ),

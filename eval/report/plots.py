@@ -6,7 +6,6 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -14,25 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cprt.files import write_bytes
-from cprt.pages.colors import LEVEL_COLORS, LEVEL_COLORS_DARK, SERIES_COLORS, SERIES_COLORS_DARK
+from cprt.pages.colors import LIGHT, Theme
 from cprt.records import Label, Prediction, png
 from cprt.taxonomy import LEVELS, Taxonomy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-
-@dataclass(frozen=True)
-class Theme:
-    ink: str
-    muted: str
-    ground: str
-    levels: tuple[str, ...]
-    series: tuple[str, ...]
-
-
-LIGHT = Theme("#1c1c1c", "#6a6a6a", "#ffffff", LEVEL_COLORS, SERIES_COLORS)
-DARK = Theme("#e6e7e9", "#a2a8b0", "#15171a", LEVEL_COLORS_DARK, SERIES_COLORS_DARK)  # as cprt/pages/page.css has it
 
 Panel = Callable[["Axes", Theme], None]  # draws into one set of axes
 _MARKERS = "osD^vP"
@@ -59,11 +46,7 @@ def draw(
 
     columns = min(columns, len(panels))
     rows = math.ceil(len(panels) / columns)
-    style: Any = dict.fromkeys(
-        ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), theme.ink
-    )
-    style |= dict.fromkeys(("figure.facecolor", "axes.facecolor"), theme.ground)
-    style |= {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}
+    style = theme.rc | {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}
     style |= {"text.parse_math": False}  # a name with dollar signs is no formula
     with rc_context(style), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name in letters that the font lacks: boxes

@@ -11,10 +11,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cprt.metrics.bootstrap import interval
+from cprt.metrics.results import Figures, Metrics
 from cprt.records import Label, Prediction
 from cprt.scoring import level_of
 from cprt.taxonomy import LEVELS, Taxonomy
 from eval.metrics import HEADS
+from eval.tables import Cell, Table
 
 BINS = 10
 LISTED = 100  # rows of each run in either list
@@ -134,33 +136,21 @@ def reliability_of(labels: Sequence[Label], predictions: Sequence[Prediction]) -
 # --- Tables ------------------------------------------------------------------------------------------------------
 
 
-def other_ways(metrics: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    """The other ways to a score that metrics.json holds, each with its figures."""
-    ways = [(f"{name} score", figures) for name, figures in (metrics.get("decodings") or {}).items()]
-    for name, kinds in (metrics.get("calibrated") or {}).items():
+def other_ways(metrics: Metrics) -> list[tuple[str, Figures]]:
+    """The other ways to a score, each with its figures."""
+    ways = [(f"{name} score", figures) for name, figures in metrics.decodings.items()]
+    for name, kinds in (metrics.calibrated or {}).items():
         ways += [(f"{name} score, {kind} calibration", figures) for kind, figures in kinds.items()]
     return ways
 
 
-def markdown(metrics: Mapping[str, Mapping[str, Any]]) -> str:
-    """The figures of every run as a table in Markdown."""
-    lines = [["Run", *HEADS.values()], ["---", *["---:"] * len(HEADS)]]
-    lines += [[run.replace("|", "\\|"), *_cells(figures, "–")] for run, figures in metrics.items()]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def latex(metrics: Mapping[str, Mapping[str, Any]]) -> str:
-    """The figures of every run as rows of a LaTeX table, in the paper's order of columns."""
-    special: dict[str, str] = {char: f"\\{char}" for char in "&%$#_{}"}
-    special |= {"\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}"}
-    escaped = str.maketrans(special)
-    return "".join(
-        " & ".join([run.translate(escaped), *_cells(figures, "--")]) + " \\\\\n" for run, figures in metrics.items()
-    )
-
-
-def _cells(figures: Mapping[str, Any], undefined: str) -> list[str]:
-    return [undefined if figures.get(name) is None else f"{figures[name]:.3f}" for name in HEADS]
+def results_table(metrics: Mapping[str, Figures]) -> Table:
+    """The figures of every run, in the paper's order of columns."""
+    rows: list[list[Cell]] = [
+        [run, *(None if (value := figures.figure(name)) is None else f"{value:.3f}" for name in HEADS)]
+        for run, figures in metrics.items()
+    ]
+    return Table("results", "figures of every run", ["Run", *HEADS.values()], rows)
 
 
 def provenance(record: Mapping[str, Any]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cprt.images import find_faults, list_photos, reason
+from cprt.images import find_faults, list_photos
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def _check(photos: Sequence[Photo]) -> list[Photo]:
     """The same photos, with a ``problem`` where there is one."""
     problems = {photo: photo.problem or _no_file(photo.file) for photo in photos}
     faults = find_faults([photo.file for photo, problem in problems.items() if problem is None], decode=False)
-    problems |= {photo: reason(faults[photo.file], photo.file, photo.path) for photo in photos if photo.file in faults}
+    problems |= {photo: faults[photo.file].reason for photo in photos if photo.file in faults}
     return [replace(photo, problem=problem) for photo, problem in problems.items()]
 
 

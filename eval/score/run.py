@@ -2,7 +2,8 @@
 
 PATHs are photos, or folders searched to any depth. Every reply is kept in ``NAME.answers.jsonl`` beside ``--out``
 ``NAME.jsonl`` or ``NAME.html``: after a kill the same command asks only what is missing, and the other format asks
-nothing again. Without ``--out`` there is a table on the terminal, and nothing is kept. A row of the JSONL::
+nothing again. Small pictures (``--thumbnails``) are kept in ``NAME.thumbnails``. Without ``--out`` there is a table on
+the terminal, and nothing is kept. A row of the JSONL::
 
     {"root": "photos", "path": "a/b.jpg", "status": "ok", "score": 0.812, "level": 1,
      "flag_score": 0.812, "contradiction": false,
@@ -24,20 +25,19 @@ import dataclasses
 import math
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tqdm import tqdm
-
+from cprt.answers import Answer
 from cprt.config import option, parse, run
-from cprt.errors import InputError
+from cprt.errors import InputError, one_line
 from cprt.files import write_text
-from cprt.images import reason
-from cprt.models.ask import Model
+from cprt.models.ask import Model, ask, hash_photos, open_models
 from cprt.models.checkpoint import DTYPES
+from cprt.models.outcome import Outcome, find_outcomes
 from cprt.models.rate_limiter import Stopped
 from cprt.models.response_cache import ResponseCache
 from cprt.models.spec import ModelSpec, Request
@@ -47,7 +47,7 @@ from cprt.provenance import run_path, sign, write_run
 from cprt.records import PREDICTION_STATUSES, read_labels, read_predictions, write_jsonl
 from cprt.taxonomy import Taxonomy
 from eval.judges import asked_otherwise, trained_prompt
-from eval.responses import read
+from eval.predictions import reader
 from eval.score.page import page
 from eval.score.photos import Found, Photo, as_text, find_photos, printable
 from eval.score.rows import FLAG_BY, flag_score, named
@@ -136,19 +136,19 @@ def main(argv: Sequence[str] | None = None) -> None:
         if not args.paths:
             return
     prompt, spec = settle(args, taxonomy)
-    model = Model(spec, args.allow_remote)
+    (model,) = open_models([spec], args.allow_remote)
     found = find_photos(args.paths)
     if not found.photos:
         raise InputError(f"no photos in {', '.join(map(printable, args.paths))}")
 
     with tempfile.TemporaryDirectory() as scratch:  # without --out nothing is kept
         out = Path(args.out or Path(scratch) / "score.jsonl")
-        rows, stopped = ask(model, prompt, found.photos, out.with_suffix(".answers.jsonl"), args, taxonomy)
+        rows = ask_all(model, prompt, found.photos, out.with_suffix(".answers.jsonl"), args, taxonomy)
     if args.out is not None:
         save(args, found, rows, taxonomy, prompt, spec, threshold)
     show_table(rows, taxonomy, flagging=args.flag_above is not None, full=args.out is None)
     show_faults(rows, found)
-    _finish(args, rows, stopped)
+    _finish(args, rows, model.stopped)
 
 
 def settle(args: ScoreArguments, taxonomy: Taxonomy) -> tuple[Prompt, ModelSpec]:
@@ -194,50 +194,40 @@ def choose_threshold(args: ScoreArguments, taxonomy: Taxonomy) -> Threshold | No
     return choose(labels, measured, args.recall, args.threshold_from, args.population)
 
 
-def ask(
+def ask_all(
     model: Model, prompt: Prompt, photos: Sequence[Photo], kept: Path, args: ScoreArguments, taxonomy: Taxonomy
-) -> tuple[list[dict[str, Any]], Stopped | None]:
-    """A row for every photo, and what stopped the run, if anything did. Photos with the same bytes are asked once."""
-    messages, spec = prompt.messages(), model.spec
-    keys: dict[Photo, str | None] = {}
-    problems: dict[Photo, str] = {}
+) -> list[dict[str, Any]]:
+    """A row for every photo. Photos with the same bytes are asked once."""
+    messages = prompt.messages()
+    hash_photos(photo.file for photo in photos if photo.problem is None)
+    keys: dict[Photo, str] = {}
+    rows: dict[Photo, dict[str, Any]] = {}
     requests: dict[str, Request] = {}
-    for photo in tqdm(photos, desc="reading photos", unit="photo", leave=False):
-        request = Request(messages, (photo.file,))
-        try:
-            keys[photo] = None if photo.problem else spec.key(request)
-        except OSError as error:
-            keys[photo], problems[photo] = None, f"cannot be read ({error.strerror})"
-        if (key := keys[photo]) is not None:
-            requests.setdefault(key, request)
-    stopped = None
+    for photo in photos:
+        problem, request = photo.problem, Request(messages, (photo.file,))
+        if problem is None:
+            try:
+                keys[photo] = model.spec.key(request)
+                requests.setdefault(keys[photo], request)
+            except OSError as error:
+                problem = f"cannot be read ({error.strerror})"
+        if problem is not None:
+            rows[photo] = score_row(photo, Outcome("error", error=problem), args, taxonomy)
     with ResponseCache(kept) as cache:
-        todo = {key: request for key, request in requests.items() if key not in cache}
-        if todo and model.is_remote:
-            note(f"the endpoint is on another machine: {len(todo)} images leave this one")
-        try:
-            if todo:
-                model.ask(todo, cache, "scoring")
-        except Stopped as why:  # what there is is written all the same
-            stopped = why
-        rows = []
-        for photo, key in keys.items():
-            response = {"error": photo.problem or problems[photo]} if key is None else cache.get(key)
-            if (
-                key is not None and response is not None and "error" in response
-            ):  # it names the first photo of these bytes
-                first = requests[key].images[0]
-                response = {"error": reason(response["error"], first, first.name)}
-            rows.append(score_row(photo, response, args, taxonomy))
-    return rows, stopped
+        ask(model, requests, cache, label="scoring")
+        outcomes = find_outcomes(requests, cache, reader(taxonomy), model.spec)
+    for photo, key in keys.items():
+        outcome = outcomes[key]
+        if outcome.error is not None:
+            first = requests[key].images[0]  # the photo of these bytes that was asked about
+            outcome = replace(outcome, error=outcome.error.removeprefix(one_line(f"{first}: ")))
+        rows[photo] = score_row(photo, outcome, args, taxonomy)
+    return [rows[photo] for photo in photos]
 
 
-def score_row(
-    photo: Photo, response: Mapping[str, Any] | None, args: ScoreArguments, taxonomy: Taxonomy
-) -> dict[str, Any]:
-    """One row of the output (see above) from a kept response."""
-    outcome = read(response, args.max_new_tokens, taxonomy)
-    answer = outcome.answer
+def score_row(photo: Photo, outcome: Outcome[Answer], args: ScoreArguments, taxonomy: Taxonomy) -> dict[str, Any]:
+    """One row of the output (see above) from what became of the request."""
+    answer = outcome.value or Answer("unparsed")
     composed = attributes = advice = None
     if answer.attributes is not None:
         composed, attributes, advice = named(answer.attributes, args.until_level, args.until_score, taxonomy)

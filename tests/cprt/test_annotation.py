@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cprt.annotation import consensus, read_stage1, read_stage2, stage1, stage2
+from cprt.annotation import consensus, stage1, stage2
+from cprt.answers.labels import read_stage2
 from cprt.taxonomy import Taxonomy
 
 TAXONOMY = Taxonomy.default()
@@ -38,22 +39,6 @@ def test_only_stage_one_shows_the_photo_and_the_long_text_stands_before_it():
 def test_no_prompt_tells_levels_or_scores():
     text = (str(stage1(TAXONOMY)) + str(stage2("", TAXONOMY))).lower()
     assert not any(word in text for word in ("level", "severity", "0.711", "score", "weight"))
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        GOOD,
-        f"```json\n{GOOD}\n```",
-        f"Here are the labels:\n{GOOD}\nLet me know!",
-        f"<think>{{maybe 1?}}</think>\n{GOOD}",
-        f"the template opened it {{}}</think>{GOOD}",
-        json.dumps({key: float(value) for key, value in reversed(LABELS.items())}, indent=2),
-    ],
-)
-def test_labels_are_read(text: str):
-    assert read_stage2(text, TAXONOMY) == ("ok", LABELS)
-    assert list(read_stage2(text, TAXONOMY)[1] or {}) == list(TAXONOMY.keys)
 
 
 def changed(**values: object) -> str:
@@ -91,34 +76,6 @@ def changed(**values: object) -> str:
 )
 def test_whatever_is_not_one_object_with_every_key_is_unparsed(text: str):
     assert read_stage2(text, TAXONOMY) == ("unparsed", None)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "I'm sorry, but I can't assist with that.",
-        "I’m sorry, I can’t help with identifying people in images.",
-        "I cannot identify people in photos.",
-        "I am unable to infer the age or gender of a person.",
-        "I won't annotate this image.",
-    ],
-)
-def test_refusals_are_told_from_answers(text: str):
-    assert read_stage1(text, TAXONOMY) == "refused"
-    assert read_stage2(text, TAXONOMY) == ("refused", None)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "biometrics: no - I cannot identify people here\nage: yes - I'm unable to determine more",
-        "**age**: unclear - I can't determine the age",
-        "1. Yes - a face. 2. No.",
-        "",
-    ],
-)
-def test_an_answer_with_reservations_is_no_refusal(text: str):
-    assert read_stage1(text, TAXONOMY) == "ok"
 
 
 def test_consensus_is_one_only_where_all_say_one():

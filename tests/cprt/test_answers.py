@@ -1,4 +1,4 @@
-"""What an answer means. The first table is the specification's; a wrong reading is worse than none."""
+"""What an answer means: the table in tests/corpus/answers.py, and what holds for every text."""
 
 from __future__ import annotations
 
@@ -8,239 +8,94 @@ import re
 import time
 
 import pytest
-from hypothesis import example, given
+from corpus import answers as corpus
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cprt.answers import STATUSES, Answer, parse, render
+from cprt.answers.labels import read_stage1, read_stage2
+from cprt.answers.thinking import without_thinking
+from cprt.answers.yes_no import LABELS, read_verdict
 from cprt.scoring import format_score, level_of, severity
 from cprt.taxonomy import Taxonomy
 
-KEYS = Taxonomy.default().keys
-
-READ = [  # text, score
-    ('{"score": 0.71}', 0.71),
-    ('{"score": "0.71"}', 0.71),
-    ('{"score": " 71% "}', 0.71),
-    ('{"score": 1}', 1.0),
-    ('{"score": 0}', 0.0),
-    ('{"score": 7.1e-1}', 0.71),
-    ('{"Score": 0.71}', 0.71),
-    ('```json\n{"score": 0.71}\n```', 0.71),
-    ('```json\n{"score": 0.71}', 0.71),  # only the fence is cut off
-    ('Here is my answer: {"score": 0.71}. I hope this helps!', 0.71),
-    ('{"score": 0.71,\n "reason": "a face, between 0.6 and 0.8;\nI cannot assess the age"}', 0.71),
-    ('{"score": 0.71, "confidence": 0.9}', 0.71),
-    ('{"result": {"score": 0.71}}', 0.71),
-    ('[{"score": 0.71}]', 0.71),
-    ('{"score": 0.71} and once more: {"score": 0.710}', 0.71),
-    ('The score is 0.71. {"score": 0.71}', 0.71),
-    ('1. A face is visible.\n2. It is level 1.\n{"score": 0.71}', 0.71),
-    ('<think>0.3? {"score": 0.9}</think>{"score": 0.71}', 0.71),
-    ("<think>\n\n</think>\n\n0.71", 0.71),
-    ("perhaps 0.3</think>0.71", 0.71),  # the chat template opened the block
-    ("0.3 <think>0.4</think> 0.5</think>0.71", 0.71),
-    ("[THINK]0.3[/THINK]Score: 0.71", 0.71),
-    ("0.71", 0.71),
-    (" 0.71.\n", 0.71),
-    ("**0.71**", 0.71),
-    (".71", 0.71),
-    ("1", 1.0),
-    ("0", 0.0),
-    ("7.1e-1", 0.71),
-    ("about 0.7", 0.7),
-    ("0.71\n\nA face is clearly visible.", 0.71),
-    ("A face is clearly visible.\n\n0.71", 0.71),
-    ("<answer>0.71</answer>", 0.71),
-    ("```\n0.71\n```", 0.71),
-    ("0,71", 0.71),
-    ("71%", 0.71),
-    ("71 percent", 0.71),
-    ("70.9%", 0.709),
-    ("100%", 1.0),
-    ("0.71/1", 0.71),
-    ("0.71 / 1.0", 0.71),
-    ("0.71 out of 1", 0.71),
-    ("Score: 0.71", 0.71),
-    ("score=0.71", 0.71),
-    ("Score:0.71", 0.71),
-    ("**Score:** 0.71", 0.71),
-    ("**Score: 0.71/1**", 0.71),
-    ("## Score\n0.71", 0.71),
-    ("Score - 0.71", 0.71),
-    ("| Score | 0.71 |", 0.71),
-    ("Score: 71%", 0.71),
-    ("Score: 0,71", 0.71),
-    ("Score (0-1): 0.71 (a face)", 0.71),
-    ("Final answer: 0.71", 0.71),
-    ("On a scale from 0 to 1, I would assign a privacy score of 0.71.", 0.71),
-    ("The overall privacy severity score for this image is approximately 0.71, because a face is visible.", 0.71),
-    ("I see 3 people. Score: 0.71", 0.71),  # 3 is no score
-    ("Taken on 2017-01-03 at 10:01 in 2017, F22, the 2nd. Score: 0.71", 0.71),
-    ("The score is 0.71. So, Score: 0.71", 0.71),
-    ("Level: 2, Score: 0.62", 0.62),
-    ("I can't tell who this is. Score: 0.71", 0.71),  # no refusal to assess
-    ('I cannot identify the person, but a face is visible. {"score": 0.75}', 0.75),
-]
-
-UNPARSED = [
-    "",
-    " \n",
-    # two numbers, ranges
-    "0.71 or 0.9",
-    "0.71\n0.9",
-    "about 0.7 or 0.8",
-    "between 0.71 and 0.9",
-    "0.7-0.8",
-    "0.7 – 0.8",
-    "0.7 to 0.8",
-    "Score: 0.7 to 0.8",
-    "Score: 0.7-0.8",
-    "Score: 0.71, or 0.8",
-    "Score: 0.71. Or maybe 80%.",
-    "Score: 0.71 ± 0.1",
-    "Score: 0.71\nScore: 0.9",
-    "Score: 0.71\nScore: 7",
-    "0.71, 3 people",
-    "I see 1 person. Score: 0.71",  # 1 lies in [0, 1]
-    '{"score": 0.71} or {"score": 0.9}',
-    '{"score": 0.71} or rather 0.9',
-    'Score: 0.9. {"score": 0.71}',
-    '{"score": 0.1, "score": 0.9}',
-    '{"score": 0.1, "Score": 0.9}',
-    '{"score": 0.7, "faces": [{"score": 0.9}]}',
-    '{"score": 0.71} {"score": null}',
-    '{"attributes": [], "score": 0.71} {"attributes": ["age"], "score": 0.71}',
-    '{"score": 0.71, "level": 1, "level": 2}',
-    # other scales
-    "7/10",
-    "71/100",
-    "Score: 7/10",
-    "Score: 0.71/10",
-    "Score: 0.71 out of 10",
-    "Score: 0.7 on a scale of 10",
-    "Score: 0.7. The scale ends at 10.",
-    '{"score": 0.7} (out of 10)',
-    "On a scale of 0 to 10: Score: 0.71",
-    "Rating: 1 star",
-    "Score: 0.71%",  # literally 0.0071
-    # outside [0, 1]
-    "71",
-    "1.5",
-    "-0.71",
-    "Score: -0.71",
-    "Score: - 0.71",
-    "Score: –0.71",
-    "Score: −0.71",
-    "150%",
-    '{"score": 1.001}',
-    '{"score": -0.1}',
-    '{"score": 71}',
-    '{"score": 1e999}',
-    # no numbers
-    '{"score": NaN}',
-    '{"score": Infinity}',
-    '{"score": true}',
-    '{"score": null}',
-    '{"score": "high"}',
-    '{"score": "0.7 to 0.8"}',
-    '{"score": [0.71]}',
-    '{"score": {"value": 0.71}}',
-    '{"score": ""}',
-    "NaN",
-    "high",
-    "zero point seven",
-    "Level 1",
-    "Level 1.",
-    "Level 2 (0.62)",
-    # cut off or broken JSON
-    '{"attributes": ["age"], "score": 0.7',
-    '{"attributes": ["age"], "score": 0.7\n```',
-    '```json\n{"attributes": ["biometrics", "age"], "level": 1, "score"',
-    '{"score": 0.71',
-    '"score": 0.71}',
-    '"attributes": ["age"], "score": 0.7',
-    "{'score': 0.71}",
-    '{"score": 0.71} {"sco',
-    '{"score": .71}',
-    "Score: 0.",
-    # JSON without a score
-    '{"attributes": ["age"], "level": 3}',
-    '{"privacy_score": 0.71}',
-    '{"min_score": 0.6, "max_score": 0.8}',
-    '{"level": 2} Score: 0.71',
-    # thinking that never ends
-    '<think>It is {"score": 0.71}',
-    "<think>a</think> <think>Score: 0.71",
-    "<THINK>0.71",
-    # other digits
-    "０.７１",
-    "0.７1",
-    "Score: ٠.٧١",
-    "Score: 0.71 or ０.９",
-    '{"score": "０.７１"}',
-    '{"score": 0.71} ½',
-    # a number, but not said to be the score
-    "I am 90% sure.",
-    "Confidence: 0.9",
-    "Confidence:\n0.9",
-    "Confidence score: 0.9",
-    "Biometrics score: 0.9",
-    "Level 1 score: 0.9",
-    "The plate is 0.71 m wide.",
-    "The score is not 0.71.",
-    "Score: at least 0.71",
-    "Score < 0.71",
-    "> 0.71",
-    "0.71+",
-    "Score: 0.71 or higher",
-    "If a face were visible, I would assign a score of 0.9.",
-    "For example, a score of 0.9.",
-    "The maximum score is 1.0",
-    "Score: 0.35 * 2",
-    "Score: 01",
-    "1,000",
-    # a refusal that scores contradicts itself
-    'I cannot assess this image. {"score": 0.0}',
-    "I'm sorry, but I can't provide a score. Score: 0.0",
-    "I cannot assess this, maybe 0.3 or 0.9",
-]
-
-REFUSED = [
-    "I can't assist with that.",
-    "I can’t assist with that.",
-    "I canʼt help with this request.",
-    "I'm sorry, but I cannot assess this image.",
-    "I am sorry, but I am unable to provide a privacy score for this image.",
-    "I'm not able to rate photos of people.",
-    "I won't evaluate this.",
-    "I must decline to answer.",
-    "I cannot answer yes or no",
-    "I cannot assign a score between 0 and 1.",
-    "I cannot rate this on a scale of 1 to 10.",
-    "I'm sorry, but I can't identify people in photos.",
-    "Sorry, I can't do that.",
-    "As an AI, I don't rate people.",
-    "This request violates our policies.",
-    "<think>Is that 0.3?</think>I can't help with that.",
-    'I cannot assess this image. {"score": null}',
-    '{"score": null, "reason": "I cannot assess this image"}',
-]
+TAXONOMY = Taxonomy.default()
+KEYS = TAXONOMY.keys
+OBJECTS = [json.dumps({key: value[n % len(value)] for n, key in enumerate(KEYS)}) for value in ((0, 0.5, 1), (0,))]
 
 
-@pytest.mark.parametrize("text, score", READ)
-def test_what_has_one_meaning_is_read(text, score):
+# --- The table ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text, score", corpus.SCORE)
+def test_a_score_with_one_meaning_is_read(text, score):
     answer = parse(text)
     assert (answer.status, answer.score, answer.level) == ("ok", score, level_of(score))
 
 
-@pytest.mark.parametrize("text", UNPARSED)
-def test_what_has_not_is_unparsed(text):
+@pytest.mark.parametrize("text", corpus.NO_SCORE)
+def test_a_score_without_is_unparsed(text):
     assert parse(text) == Answer("unparsed")
 
 
-@pytest.mark.parametrize("text", REFUSED)
-def test_refusals(text):
+@pytest.mark.parametrize("text", [*corpus.REFUSED, *corpus.SCORE_REFUSED])
+def test_a_refusal_to_score(text):
     assert parse(text) == Answer("refused")
+
+
+@pytest.mark.parametrize("text", corpus.REFUSED)
+def test_a_refusal_is_one_for_every_reader(text):
+    read = (read_verdict(text), read_stage1(text, TAXONOMY), read_stage2(text, TAXONOMY))
+    assert read == ("refused", "refused", ("refused", None))
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        (text, verdict)
+        for verdict, texts in (
+            ("yes", corpus.YES),
+            ("no", corpus.NO),
+            ("unparsed", corpus.NO_VERDICT),
+            ("refused", corpus.VERDICT_REFUSED),
+        )
+        for text in texts
+    ],
+)
+def test_verdicts(text, verdict):
+    assert read_verdict(text) == verdict
+
+
+@pytest.mark.parametrize("labels", OBJECTS)
+@pytest.mark.parametrize("text", corpus.LABELLED)
+def test_labels_are_read(text, labels):
+    status, read = read_stage2(text.replace("@", labels), TAXONOMY)
+    assert (status, read) == ("ok", json.loads(labels)) and list(read or {}) == list(KEYS)
+
+
+@pytest.mark.parametrize("labels", OBJECTS)
+@pytest.mark.parametrize("text", corpus.NOT_LABELLED)
+def test_labels_that_are_quoted_or_taken_back_are_not(text, labels):
+    assert read_stage2(text.replace("@", labels), TAXONOMY) == ("unparsed", None)
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        (text, status)
+        for status, texts in (
+            ("ok", corpus.DESCRIBED),
+            ("unparsed", corpus.NOT_DESCRIBED),
+            ("refused", corpus.DESCRIPTION_REFUSED),
+        )
+        for text in texts
+    ],
+)
+def test_descriptions_of_stage_one(text, status):
+    assert read_stage1(text, TAXONOMY) == status
+
+
+# --- Scores: what else is read -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -279,7 +134,6 @@ def test_the_stated_level_is_kept_apart(text, stated_level):
         ('["Age"]', None),
         ('["age", 1]', None),
         ('["age", null]', None),
-        ('["age", ["gender"]]', None),
         ('"age"', None),
         ('{"age": true}', None),
         ("null", None),
@@ -336,73 +190,43 @@ def test_every_combination_survives_the_round_trip():
         assert re.fullmatch(r'\{"score": [01]\.[0-9]{3}\}', text)
 
 
-# --- Properties --------------------------------------------------------------------------------------------------
+# --- What holds for every text -----------------------------------------------------------------------------------
 
-PIECES = [
-    *(
-        "score",
-        "Score: ",
-        "level",
-        "Level: 2",
-        "0.71",
-        "0.9",
-        "71%",
-        "0,71",
-        "/1",
-        "7/10",
-        "1",
-        "0",
-        "-",
-        " to ",
-        " or ",
-    ),
-    *(
-        "{",
-        "}",
-        '{"score": 0.71}',
-        '{"score":',
-        '"',
-        "'",
-        ":",
-        ",",
-        "[",
-        "]",
-        "(",
-        ")",
-        "\\",
-        "\n",
-        " ",
-        "```json",
-        "```",
-    ),
-    *(
-        "<think>",
-        "</think>",
-        "I can't assess",
-        "sorry",
-        "NaN",
-        "null",
-        "true",
-        "1e999",
-        "９",
-        "½",
-        "\x00",
-        "\ud800",
-        ".",
-    ),
+ROWS = [
+    *(text for text, _ in corpus.SCORE),
+    *corpus.NO_SCORE,
+    *corpus.REFUSED,
+    *corpus.YES,
+    *corpus.NO,
+    *corpus.NO_VERDICT,
+    *(text.replace("@", OBJECTS[0]) for text in corpus.LABELLED + corpus.NOT_LABELLED),
 ]
+CHARS = st.text(st.characters() | st.sampled_from("{}[]\"':,.<>|/\\\n 019%\ufffc\ud800½９"), max_size=3)
 
 
-@given(st.text() | st.lists(st.sampled_from(PIECES)).map("".join))
+@st.composite
+def mutations(draw):
+    """Rows of the table, cut, spliced and sprinkled with characters."""
+    text = draw(st.sampled_from(ROWS))
+    for _ in range(draw(st.integers(0, 3))):
+        start, end = sorted((draw(st.integers(0, len(text))), draw(st.integers(0, len(text)))))
+        other = draw(CHARS | st.sampled_from(ROWS) | st.just(text[start:end] * 2))
+        text = text[:start] + other + text[draw(st.sampled_from([start, end])) :]
+    return text
+
+
+@settings(deadline=None)
+@given(st.text() | mutations())
 @example("{" * 5000)
 @example('{"a":' * 100_000)
 @example('{"score": ' + "[" * 100_000)
 @example('{"score": ' + "9" * 6000 + "}")
 @example('{"score": 1e' + "9" * 6000 + "}")
 @example('{"score": "' + "9" * 6000 + '"}')
+@example('{"score": 0.5, "reason": ' + "[" * 900 + "]" * 900 + "}")
 @example("9" * 6000)
 @example("Score: 0." + "9" * 6000)
-def test_any_text_gives_a_consistent_answer(text):
+def test_any_text_gives_a_consistent_outcome(text):
     answer = parse(text)
     assert answer.status in STATUSES[:3]
     if answer.status == "ok":
@@ -410,10 +234,17 @@ def test_any_text_gives_a_consistent_answer(text):
         assert answer.stated_level in (None, 1, 2, 3, 4)
     else:
         assert answer == Answer(answer.status)
+    verdict = read_verdict(text)
+    assert verdict in LABELS[:4] and (verdict not in ("yes", "no") or verdict in text.lower())
+    status, labels = read_stage2(text, TAXONOMY)
+    assert (status == "ok") == (labels is not None) and read_stage1(text, TAXONOMY) in STATUSES[:3]
+    if without_thinking(text) is None:
+        assert (answer.status, verdict, status, read_stage1(text, TAXONOMY)) == ("unparsed",) * 4
 
 
 FORMS = ["{:.3f}", "{:.3f}/1", "{:.3f} / 1.0", "Score: {:.3f}", "**Score:** {:.3f}", "The score is {:.3f}."]
 FORMS += ['{{"score": {:.3f}}}', '{{"score": "{:.3f}"}}', 'Sure! ```json\n{{"score": {:.3f}}}\n```']
+FENCED = '```json\n{{"score": {:.3f}}}\n```'
 JOINTS = [" ", "\n", ", ", " or ", " to ", "-", " - ", "–", "; maybe ", "\n\nOr perhaps: ", " and ", ". ", " (not) "]
 thousandths = st.integers(0, 1000)
 
@@ -421,6 +252,42 @@ thousandths = st.integers(0, 1000)
 @given(thousandths, st.sampled_from(FORMS))
 def test_one_number_in_a_known_form_is_read(score, form):
     assert parse(form.format(score / 1000)).score == pytest.approx(score / 1000, abs=1e-12)
+
+
+QUOTED = [
+    *('"{}"', "“{}”", "«{}»", "'{}'", "> {}", '"\n{}\n"', "The sign says {}", "The sign says:\n{}", "Caption: {}"),
+    *("{} is printed on the sign.", "{}\nis what the note says.", "A note in the photo reads as follows.\n{}"),
+    *("The text in the photo:\n\n{}\n\nA face is clearly visible.", "Printed on the card: {}. A face is visible."),
+    *("For example: {}", "For example:\n{}", "e.g. {}", "{}\nThis is only an example.", "The format:\n{}"),
+    *(
+        "If it were blurred, {}",
+        "If it were blurred:\n{}",
+        "I would answer {}",
+        "I would answer:\n{}",
+        "{}\nif blurred.",
+    ),
+    *("{}\nThis would hold for a blurred face.", "Unless it matters: {}", "{}, unless it matters", "{} if blurred"),
+    *("It is not {}", "Not {}", "Never:\n{}", "My answer is not\n{}", "{}\nThis is not my answer.", "{} is wrong."),
+    *("Do not answer {}", "Instead of {}, think.", "{}\nWait, that is wrong.", "Unable to assess the image.\n{}"),
+]
+
+
+@given(thousandths, st.sampled_from([*FORMS[:-1], FENCED]), st.sampled_from(QUOTED))
+def test_what_is_quoted_conditioned_or_denied_is_never_read(score, form, quotation):
+    assert parse(quotation.format(form.format(score / 1000))).status != "ok"
+
+
+@given(
+    st.sampled_from(["Yes", "No", "Yes.", "Answer: yes", "**No**", "The answer is no.", '{"answer": "yes"}']),
+    st.sampled_from([quotation for quotation in QUOTED if quotation not in ('"{}"', "“{}”", "'{}'", '"\n{}\n"')]),
+)
+def test_a_quoted_verdict_is_never_read(verdict, quotation):
+    assert read_verdict(quotation.format(verdict)) in ("unparsed", "refused")
+
+
+@given(st.sampled_from(OBJECTS), st.sampled_from(QUOTED))
+def test_quoted_labels_are_never_read(labels, quotation):
+    assert read_stage2(quotation.format(labels), TAXONOMY)[1] is None
 
 
 @given(st.tuples(thousandths, thousandths).filter(lambda pair: pair[0] != pair[1]), st.data())
@@ -454,11 +321,61 @@ LONG = [
     "of ",
 ]
 LONG += ["score of ", "<think>", " ", "\n", "- ", "'", "1. ", "(a ", ": ", "sorry ", "[0, 1] ", "0 to ", "`", "|", "_"]
+LONG += [
+    "yes ",
+    "no, ",
+    "not ",
+    "no. ",
+    "answer: ",
+    "a",
+    "*",
+    "so, ",
+    "based on the ",
+    "the same ",
+    "they are ",
+    "'a ' ",
+]
+LONG += [
+    "[think]",
+    "</think>",
+    "<|channel|>",
+    "<|start|>assistant<|channel|>",
+    "analysisA",
+    "<think a",
+    "<a:",
+    "<|begin_of_",
+]
+LONG += [
+    "here is the ",
+    "sure, ",
+    "the answer ",
+    "not a ",
+    "a score may ",
+    "- a\n",
+    "age: ",
+    "i hope this helps ",
+    "let me know",
+]
+LONG += [
+    "my final ",
+    "too a to ",
+    "no no to ",
+    "```",
+    "```a",
+    '{"a": 1} ',
+    "\u2028",
+    "\u200b",
+    "Ж",
+    "score: 0.5.\n",
+    "我",
+    "i'm ",
+]
 
 
 @pytest.mark.parametrize("piece", LONG)
 def test_long_answers_take_linear_time(piece):
-    text = "Score: " + piece * (100_000 // len(piece))
+    many = piece * (30_000 // len(piece))
     start = time.process_time()
-    parse(text)
-    assert time.process_time() - start < 5  # takes 0.1 to 0.5 s
+    for text in (f"Score: {many}", json.dumps({"score": 0.5, "reason": many})):
+        parse(text), read_verdict(text), read_stage1(text, TAXONOMY), read_stage2(text, TAXONOMY)
+    assert time.process_time() - start < 5  # takes 0.1 to 0.6 s; a quadratic step takes minutes

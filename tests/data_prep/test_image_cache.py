@@ -343,7 +343,7 @@ def test_what_cannot_be_cached_is_quarantined_and_costs_no_other_photo(tmp_path:
         "strip.png": "is 2010 x 10 pixels: one side is over 200 times the other",
         "socket.jpg": "is no file",
         "device.jpg": "is no file",
-        "loop": "is no image by its suffix",
+        "loop": "is a link to a folder, which is not followed",
     }
     narrow = load_image(out / "narrow.jpg").size
     assert narrow[0] <= 200 * narrow[1] and narrow[0] * narrow[1] <= 2000
@@ -362,6 +362,37 @@ def test_a_full_disk_ends_the_run_and_leaves_what_was_made(tmp_path: Path):
     (out / ".b.jpg.partial").unlink()  # there is room again
     report = cache_images(photos, out, 2000)
     assert report["cached"] == 3 and 1 <= report["made"] <= 2
+
+
+def test_names_that_are_no_text_are_cached_and_told(tmp_path: Path, capsys):
+    photos, out = tmp_path / "photos", tmp_path / "cache"
+    photos.mkdir()
+    picture = busy((40, 30))
+    for name in ("a.jpg", "new\nline \x1b[31m.jpg", os.fsdecode(b"caf\xe9.png")):
+        picture.save(photos / name)
+    (photos / os.fsdecode(b"text\xe9.jpg")).write_text("no photo")
+    options = ["--images", str(photos), "--out", str(out), "--max_pixels", "2000"]
+    main(options)
+    assert quarantine(out) == {os.fsdecode(b"text\xe9.jpg"): "is not an image"}
+    for path in photos.iterdir():
+        if path.name != "a.jpg":
+            path.unlink()
+    capsys.readouterr()
+    main(options)
+    said = capsys.readouterr().out
+    assert "2 in the cache, yet no longer among the photos: caf\\udce9.jpg, new\\nline \\x1b[31m.jpg" in said
+    assert len(said.splitlines()) == 2
+
+
+def test_a_note_that_is_none_costs_no_more_than_the_work(tmp_path: Path):
+    photos, out = tmp_path / "photos", tmp_path / "cache"
+    photos.mkdir()
+    busy((40, 30)).save(photos / "a.jpg")
+    for content in ("", "[", "[]", '{"max_pixels": NaN}'):
+        cache_images(photos, out, 2000)
+        (out / "cache.json").write_text(content)
+        assert cache_images(photos, out, 2000)["made"] == 1
+    assert cache_images(photos, out, 2000)["made"] == 0
 
 
 def test_another_folder_of_photos_is_never_overwritten(tmp_path: Path):

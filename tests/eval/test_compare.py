@@ -22,9 +22,12 @@ from wandb_file import find_run, read_run, read_table
 from cprt.errors import InputError
 from cprt.metrics.severity import paired_difference
 from cprt.records import Label, Prediction, read_json, write_json, write_jsonl
-from eval.compare.run import FIGURES, EvaluatedRun, choose_pairs, differences, find_runs, holm, main, unique_names
-from eval.metrics import HEADS
+from eval.compare.differences import FIGURES, choose_pairs, differences, holm
+from eval.compare.run import main
+from eval.compare.runs import EvaluatedRun, find_runs, unique_names
+from eval.metrics import HEADS, measure
 
+NOTHING = measure([], [], TAXONOMY, "x")  # metrics that differences do not look at
 ADAPTERS = "/home/somebody/outputs/tuned/checkpoint-"
 
 
@@ -110,9 +113,9 @@ def test_differences_are_paired_on_the_photos_that_both_scored(folders, compared
 
 
 def held_against(first: list[Prediction], second: list[Prediction], labels: list[Label]) -> dict[str, Any]:
-    runs = [EvaluatedRun(name, rows, {}, {}) for name, rows in (("a", first), ("b", second))]
+    runs = [EvaluatedRun(name, rows, NOTHING, {}) for name, rows in (("a", first), ("b", second))]
     (pair,) = differences(runs, [("b", "a")], labels, TAXONOMY, resamples=500, seed=0)
-    return pair["figures"]
+    return {name: vars(test) for name, test in pair.figures.items()}
 
 
 def test_equal_runs_do_not_differ():
@@ -299,7 +302,7 @@ def edit(file: Path, **changes: Any) -> None:
         ("metrics.json", {"n": 20}, r"c80/metrics.json: field 'n': 20 is not the number of labels, 90"),
         ("metrics.json", {"mae": 0.01}, r"c80/metrics.json: field 'mae': is not that of predictions.jsonl beside it"),
         ("metrics.json", {"confusion": [[1]]}, r"field 'confusion': is not that of predictions.jsonl"),
-        ("metrics.json", {"decodings": {"expected": 3}}, r"field 'decodings': is not as cprt metrics writes it"),
+        ("metrics.json", {"decodings": {"expected": 3}}, r"field 'decodings.expected': is not a JSON object"),
     ],
 )
 def test_what_does_not_fit_is_refused(folders, tmp_path, file, changes, complaint):

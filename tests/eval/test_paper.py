@@ -10,8 +10,10 @@ import pytest
 
 from cprt import paper
 from cprt.errors import InputError
+from cprt.metrics.results import to_json
 from cprt.records import Label, write_jsonl
 from cprt.taxonomy import Taxonomy
+from eval.metrics import measure
 from eval.paper import main
 
 FIGURES = ("pearson", "spearman", "mae", "bias", "level_accuracy", "inter_level_accuracy", "intra_level_accuracy")
@@ -24,7 +26,8 @@ def read(path: Path) -> list[list[str]]:
 
 def metrics(folder: Path, run: str, **figures: float) -> None:
     (folder / run).mkdir(parents=True)
-    content = {**dict.fromkeys(FIGURES), **figures, "coverage": 1.0, "ci": {name: [0.1, 0.9] for name in FIGURES}}
+    nothing = to_json(measure([], [], Taxonomy.default(), "x"))
+    content = {**nothing, **figures, "coverage": 1.0, "ci": {name: [0.1, 0.9] for name in FIGURES}}
     (folder / run / "metrics.json").write_text(json.dumps(content))
 
 

@@ -28,13 +28,13 @@ from eval.report.rows import (
     few_scores,
     judged,
     largest_errors,
-    latex,
-    markdown,
     provenance,
     reliability,
+    results_table,
     without_score,
 )
 from eval.report.write import photos_of, write_report
+from eval.tables import latex, markdown
 
 HOSTILE = "</script><img src=x onerror=\"document.title='hacked'\">'&\"\u202e\x07$x^2$\ud800"
 
@@ -223,18 +223,17 @@ def test_figures_stand_beside_the_papers_and_other_ways_to_a_score_below(tmp_pat
     labels, held_out = make_labels(60), make_labels(50, seed=9)
     rows = [replace(row, expected_score=row.score) for row in judge(labels, 0.1, prompt="zero_shot")]
     metrics = measure(labels, rows, TAXONOMY, "x", resamples=50)
-    metrics["calibrated"] = calibrated(
-        labels, rows, held_out, judge(held_out, 0.1, seed=5), TAXONOMY, "x", resamples=0, seed=0
-    )
+    mapped = calibrated(labels, rows, held_out, judge(held_out, 0.1, seed=5), TAXONOMY, "x", resamples=0, seed=0)
+    metrics = replace(metrics, calibrated=mapped)
     parsed = Parsed(write_report(tmp_path, labels, {"mine": rows}, {"mine": metrics}, TAXONOMY).read_text())
     by_name = {row[0]: row for row in parsed.rows if len(row) == 9 and row[0] not in ("Photo", "Run")}
     ours = by_name["minezero_shot"]
-    assert ours[2].startswith(f"{metrics['spearman']:.3f}")
-    low, high = metrics["ci"]["spearman"]
+    assert ours[2].startswith(f"{metrics.spearman:.3f}")
+    low, high = metrics.ci["spearman"]
     assert ours[2].endswith(f"{low:.3f} to {high:.3f}")
     assert by_name["expected score"][1:] == ours[1:]  # the same scores here
-    affine = metrics["calibrated"]["stated"]["affine"]
-    assert by_name["stated score, affine calibration"][3] == f"{affine['mae']:.3f}"
+    affine = mapped["stated"]["affine"]
+    assert by_name["stated score, affine calibration"][3] == f"{affine.mae:.3f}"
     assert by_name["Qwen3-VL (4B) (80 steps)"][1:] == [
         "0.790",
         "0.753",
@@ -368,9 +367,11 @@ def test_a_judge_with_few_scores_gets_a_warning(tmp_path):
 def test_rows_for_a_paper():
     figures = {"pearson": 0.9604, "spearman": 0.5, "mae": 0.04, "bias": -0.0051, "level_accuracy": None}
     figures |= {"inter_level_accuracy": 1.0, "intra_level_accuracy": 0.7, "coverage": 1.0}
-    run = {"a_b|c": figures}
-    assert latex(run) == "a\\_b|c & 0.960 & 0.500 & 0.040 & -0.005 & -- & 1.000 & 0.700 & 1.000 \\\\\n"
-    lines = markdown(run).splitlines()
+    run = {"a_b|c": replace(measure([], [], TAXONOMY, "x"), **figures)}
+    table = results_table(run)
+    row = "a\\_b|c & 0.960 & 0.500 & 0.040 & -0.005 & -- & 1.000 & 0.700 & 1.000 \\\\"
+    assert latex(table).splitlines()[-3] == row and "\\begin{tabular}{lrrrrrrrr}" in latex(table)
+    lines = markdown(table).splitlines()
     assert lines[0].startswith("| Run | Pearson | Spearman | MAE |") and lines[1].count("---:") == 8
     assert lines[2] == "| a_b\\|c | 0.960 | 0.500 | 0.040 | -0.005 | – | 1.000 | 0.700 | 1.000 |"
 

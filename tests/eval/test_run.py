@@ -34,7 +34,7 @@ from eval import metrics as metrics_command
 from eval.judges import from_options
 from eval.run import main
 
-REPORT = ("report.html", "scores.png", "confusion.png", "calibration.png")  # one for all judges of a run
+REPORT = ("run.json", "report.html", "scores.png", "confusion.png", "calibration.png")  # one for all judges of a run
 
 
 def options(demo: Any, base: Path, out: Path, *more: str) -> list[str]:
@@ -424,7 +424,7 @@ def test_refusals_are_asked_again_only_when_told_and_errors_always(demo, tmp_pat
         ([{"name": "a", "model": "m"}], ["--model", "n"], "needs model, or models in the YAML, and not both"),
         ([{"name": "a", "model": "m"}], ["--adapter", "n"], "adapter goes with model"),
         ([{"name": "a", "model": "m", "adapter": "tests"}], [], "tests: is not an adapter folder"),
-        ([{"name": "a", "model": "m"}], ["--prompt", "clever"], "invalid choice: 'clever'"),
+        ([{"name": "a", "model": "m"}], ["--prompt", "clever"], "must be a list of zero_shot"),
         ([{"name": "a", "model": "m"}], ["--retry", "error"], "retry: 'error' is not one of refused, unparsed"),
     ],
 )

@@ -145,9 +145,10 @@ def hostile(folder: Path) -> None:
         photo(folder / hidden, 24)
     (folder / "notes.txt").write_text("no photo")
     (folder / "text.jpg").write_text("no photo either")
+    (folder / "text\n.jpg").write_text("no photo either")
     (folder / "empty.jpg").touch()
     whole = photo(folder / "cut.jpg", 21, 400).read_bytes()
-    for name in ("cut.jpg", "cut again.jpg"):
+    for name in ("cut.jpg", "cut again.jpg", "cut\n.jpg"):
         (folder / name).write_bytes(whole[: len(whole) // 2])
     os.symlink("..", folder / "a" / "loop")
     os.symlink("nowhere.jpg", folder / "dangling.jpg")
@@ -185,10 +186,12 @@ def test_a_hostile_folder_loses_nothing_and_stops_nothing(judge, tmp_path, capsy
     }
     assert {path: row["error"] for path, row in rows.items() if row["status"] == "error"} == {
         "text.jpg": "is not an image",
+        "text\n.jpg": "is not an image",
         "notes.txt": "is not an image",
         "empty.jpg": "is empty",
         "cut.jpg": rows["cut again.jpg"]["error"],
         "cut again.jpg": rows["cut again.jpg"]["error"],
+        "cut\n.jpg": rows["cut again.jpg"]["error"],
         "dangling.jpg": "cannot be read (No such file or directory)",
         "self.jpg": "cannot be read (Too many levels of symbolic links)",
         "pipe.jpg": "is not a regular file",

@@ -46,6 +46,7 @@ def test_every_row_of_the_table_is_there_once_and_decoded_as_in_the_paper(root: 
     for judge in found:
         by_default = judge.spec.name in hosted
         assert judge.spec.temperature == (None if by_default else 0) and judge.prompt.target == "score"
+        assert judge.spec.max_new_tokens == (None if by_default else 256)
         assert (judge.spec.api_key_env is not None) is by_default
         assert (judge.spec.adapter is not None) is judge.name.startswith("sft-")
         assert judge.spec.max_pixels is None if judge.spec.adapter else True
@@ -64,6 +65,6 @@ def test_what_is_asked_through_endpoints_runs_with_one_command(root: Path, demo:
         (tmp_path / "table6.yaml").write_text(yaml.safe_dump(content))
         main(["--config", str(tmp_path / "table6.yaml"), "--only", *(row["name"] for row in remote)])
     assert len(server.bodies) == 6 * 3 * 2
-    assert all(("temperature" in body) is (body["max_tokens"] == 256) for body in server.bodies)
+    assert all(("temperature" in body) is ("max_tokens" in body) for body in server.bodies)
     results = sorted((tmp_path / "out").glob("*/metrics.json"))
     assert len(results) == 18 and all(json.loads(path.read_text())["coverage"] == 1 for path in results)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import socket
 import sys
 from pathlib import Path
@@ -24,10 +25,8 @@ from cprt.scoring import level_of
 from train.holdout import check_learnt
 
 
-@pytest.fixture(scope="module")
-def learnt(demo, root, tmp_path_factory) -> Path:
-    """A short training that learns the format and a little more, watched every ten steps, with wandb."""
-    output = tmp_path_factory.mktemp("learnt") / "adapter"
+def start(demo, root, output: Path, *more: str) -> Path:
+    """40 steps, watched every ten, with wandb."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
         patch.delenv("WANDB_API_KEY", raising=False)
@@ -60,7 +59,7 @@ def learnt(demo, root, tmp_path_factory) -> Path:
                 "--logging_steps",
                 "10",
                 "--holdout_size",
-                "12",
+                "8",
                 "--max_new_tokens",
                 "96",
                 "--load_best_model_at_end",
@@ -69,10 +68,17 @@ def learnt(demo, root, tmp_path_factory) -> Path:
                 "mae",
                 "--report_to",
                 "wandb",
+                *more,
             ],
         )
         train.sft.main()
     return output
+
+
+@pytest.fixture(scope="module")
+def learnt(demo, root, tmp_path_factory) -> Path:
+    """A short training that learns the format and a little more."""
+    return start(demo, root, tmp_path_factory.mktemp("learnt") / "adapter")
 
 
 def rows_of(output: Path) -> list[dict]:
@@ -82,18 +88,18 @@ def rows_of(output: Path) -> list[dict]:
 def test_the_figures_are_those_of_the_saved_adapter(learnt, demo, demo_base):
     """The same photos asked of the reopened adapter, the answers read one by one, scipy's correlations."""
     record = json.loads((learnt / "run.json").read_text())["result"]["holdout"]
-    assert record in rows_of(learnt) and record["n"] == 12
+    assert record in rows_of(learnt) and record["n"] == 8
     everyone = {pair.id: pair for pair in read_pairs(demo.short_pairs / "holdout.jsonl")}
-    chosen = random.Random(0).sample(list(everyone.values()), 12)
+    chosen = random.Random(0).sample(list(everyone.values()), 8)
     model = LocalModel(str(demo_base), str(learnt), dtype="float32")
     said = [
         parse(model.generate([(pair.prompt, [load_image(demo.images / pair.images[0])])], 96)[0].text)
         for pair in chosen
     ]
     both = [(pair, answer.score) for pair, answer in zip(chosen, said, strict=True) if answer.score is not None]
-    assert len(both) >= 8, "the training no longer learns the format"
+    assert len(both) >= 5, "the training no longer learns the format"
     truth, scores = [pair.score for pair, _ in both], [score for _, score in both]
-    assert record["coverage"] == len(both) / 12
+    assert record["coverage"] == len(both) / 8
     assert record["distinct"] == len(set(scores)) > 1
     assert record["mae"] == pytest.approx(sum(abs(a - b) for a, b in zip(truth, scores, strict=True)) / len(both))
     assert record["bias"] == pytest.approx(sum(b - a for a, b in zip(truth, scores, strict=True)) / len(both))
@@ -137,6 +143,22 @@ def test_wandb_holds_the_series_and_the_recipe_and_nothing_else(learnt, demo):
     for private in (socket.gethostname(), str(Path.home()), str(demo.images), str(learnt), os.getcwd()):
         assert private.encode() not in everything, private
     assert b"\xff\xd8\xff" not in everything and b"PNG" not in everything  # no picture
+
+
+def test_training_that_resumes_goes_on_in_its_run(learnt, demo, root, tmp_path):
+    """The same id, rows numbered on from the checkpoint, and of what both have done the same figures."""
+    output = tmp_path / "adapter"
+    shutil.copytree(learnt / "checkpoint-30", output / "checkpoint-30")
+    shutil.copy(learnt / "learning.jsonl", output)
+    start(demo, root, output, "--resume_from_checkpoint", "last")
+    whole, resumed = read_run(find_run(learnt)), read_run(find_run(output))
+    assert resumed.run.run_id == whole.run.run_id == json.loads((learnt / "run.json").read_text())["wandb"]
+    steps = [row["_step"] for row in whole.history]
+    assert steps == sorted(set(steps))
+    before = [row for row in whole.history if row["step"] <= 30]
+    assert [row["_step"] for row in before + resumed.history] == steps
+    for name in ("holdout/mae", "train/learning_rate"):
+        assert [row.get(name) for row in before + resumed.history] == [row.get(name) for row in whole.history]
 
 
 def test_the_saved_run_holds_no_photo(learnt):

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from cprt.models.adapter import recorded_prompt
 from cprt.prompts import Prompt, arrange
+from cprt.taxonomy import Taxonomy
 from train.publish.facts import FIGURES, Measured, facts, part
 from train.publish.files import Base, Source
 
@@ -79,6 +81,14 @@ def model_card(
         "prompt": prompt and {**vars(prompt), "policy": _quoted(prompt.policy), "question": _quoted(prompt.question)},
     }
     return str(ModelCard.from_template(metadata, str(_TEMPLATE), **_one_line(told), **ours)) + "\n"
+
+
+def local_card(folder: Path, taxonomy: Taxonomy) -> str:
+    """The card of an adapter where it was trained, which calls the base as the run did. Raises InputError."""
+    source = Source.read(folder)
+    base = source.base(source.config.get("base_model_name_or_path"), None)
+    prompt = recorded_prompt(source.record, taxonomy)
+    return model_card(source, base, source.record, repo=folder.resolve().name, prompt=prompt)
 
 
 def _eval_results(measured: Measured, test: Mapping[str, Any]) -> list[Any]:

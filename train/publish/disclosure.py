@@ -18,10 +18,13 @@ from cprt.files import read_text
 from cprt.records import parse_json
 
 # Beside the formats that detect-secrets knows: those that it does not, and what only the name before it gives away.
-_NAME = r"(?i:password|passwd|secret|api_?key|access_?key|hub_token|access_token|auth_token|connection_?string)[\w.-]*"
+_NAME = (
+    r"(?i:password|passwd|passphrase|secret|api[_-]?key|access[_-]?key|(?:hub|access|auth|refresh)_token|connection_?string)"
+    r"[\w.-]*"
+)
 _SECRETS = {
     "a Hugging Face token": r"\b(?:hf|api_org)_[A-Za-z0-9]{20,}",
-    "an API key (sk-...)": r"\bsk-(?=[\w-]*\d)[\w-]{20,}",
+    "an API key (sk-...)": r"\b(?:sk|sess)-(?=[\w-]*\d)[\w-]{20,}",
     "an AWS key": r"\b(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}\b|X-Amz-Signature=[0-9a-f]{64}",
     "an AWS secret key": r"(?i:secret|access_?key)[\w.-]*[\"'\s:=,]{1,6}[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+])",
     "an Azure key": (
@@ -38,8 +41,8 @@ _SECRETS = {
         r"wandb_v1_|KGAT_|hv[sbr]\.|glsa_|glc_|shp(?:at|ca|pa|ss)_|ntn_|lin_api_|PMAK-|NRAK-|sntry[su]_|sbp_|ATATT3)"
         r"(?=[\w=-]*\d)[\w=-]{20,}"
     ),
-    "a bearer header": r"(?i:\bbearer)\s+[\w.~+/=-]{16,}",
-    "a password in an address": r"\b\w+://[^/\s:@\"']*:[^/\s@\"']+@",
+    "a bearer header": r"(?i:\bbearer)\s+[\w.~+/=-]{16,}|(?i:authorization[\"']?\s*[:=]\s*[\"']?basic)\s+[\w+/=]{8,}",
+    "a password in an address": r"\b\w+://[^/\s:@\"']*:[^/\s@\"']+@|(?i:\blogin\s+\S+\s+password)\s+\S{6,}",
     # Hashes are everywhere, and W&B's older keys are 40 hex digits: only the name beside them tells.
     "a key of hex digits": (
         r"(?i:(?:key|wandb|(?<![a-z])token|secret|passw(?:or)?d|credential)(?![a-z])[\w.-]*)[\"'\s:=,>]{1,6}"
@@ -67,17 +70,20 @@ _GUESSES = {
 
 # A path below a folder that holds people's files. Vocabularies know the folders' names, none goes on below them.
 _PRIVATE_PATH = re.compile(
-    r"(?<![\w.])/(?:home|Users|root|mnt|media|Volumes|data|datasets|scratch|workspaces?|content|kaggle|tmp|var|private|"
-    r"srv|nfs|lustre|gpfs|beegfs|fsx?|efs|export|net|work|projects?|storage|cluster|opt|shared|u|users?)/+[\w.@~+-]"
+    r"/(?:homes?\d*|Users)/+[\w.@~+-]"
+    r"|(?<![\w.])/(?:root|mnt|media|Volumes|data|datasets|l?scratch|workspaces?|content|kaggle|tmp|var|private|srv|"
+    r"afs|nfs|efs|fsx?|lustre|gpfs|beegfs|dbfs|export|net|work|projects?|storage|cluster|opt|shared|cygdrive|users?|u)/+"
+    r"[\w.@~+-]"
     r"|(?<![\w/~])~[\w.-]*/[\w.-]*\w"
     r"|(?<![A-Za-z])[A-Za-z]:(?:\\|/(?!/))+[\w .-]+[\\/]"
-    r"|\\\\[\w.-]{2,}\\[\w$.-]{2,}"
+    r"|\\\\[\w$.-]{2,}\\[\w$.-]{2,}"
     r"|\bfile:/+\w"
 )
+_ADDRESS = re.compile(r"\bhttps?://[^\s\"'<>()]*")
 
 # Options that say where a run took place or who ran it, and those that could hold a token.
 _DROPPED = re.compile(
-    r"output_dir|logging_dir|run_name|project|user|user_?name|host|host_?name|hub_\w+|trackio_\w+"
+    r"output_dir|logging_dir|run_name|wandb|project|user|user_?name|host|host_?name|hub_\w+|trackio_\w+"
     r"|(\w+_)?(token|password|secret|key)"
 )
 _HOME = re.compile(r"(?:/home/|/Users/|[A-Za-z]:\\Users\\)([^/\\\s\"']+)")
@@ -129,7 +135,8 @@ def secret_finder(*, paths: bool = False) -> Finder:
                 if next(detector.analyze_string(text), None):
                     return f"a secret ({detector.secret_type})"
         if paths and ("/" in text or "\\" in text or "%" in text):
-            plain = unquote(text).replace("\\/", "/")  # as an address, or JSON within a text, writes it
+            # As an address, or JSON within a text, writes it; what follows a host's name is none of a machine.
+            plain = _ADDRESS.sub("", unquote(text).replace("\\/", "/"))
             if _PRIVATE_PATH.search(plain) or (home and home in plain):
                 return "a path of a machine"
         return next((f"the value of {name}" for name, value in own.items() if value in text), None)

@@ -11,6 +11,7 @@ from typing import Any
 
 from cprt.errors import InputError
 from cprt.files import read_yaml
+from cprt.metrics.results import Metrics
 from cprt.numbers import is_number
 from cprt.paper import TUNED, table6
 from cprt.provenance import model_digest, run_path
@@ -56,37 +57,20 @@ class Measured:
     @staticmethod
     def read(file: Path, adapter: Path) -> Measured:
         """Raises InputError for a file that is none, and for the metrics of another model."""
-        metrics = read_json(file)
-        if not isinstance(metrics, dict):
-            raise InputError.at(file, "is not a JSON object")
-        figures = {}
-        for name in (*FIGURES, "coverage"):
-            if name not in metrics:
-                raise InputError.at(file, "is missing", field=name)
-            figures[name] = metrics[name]
-            if not (is_number(figures[name]) or (figures[name] is None and name != "coverage")):
-                raise InputError.at(file, "is not a number", field=name)
-        if type(metrics.get("n")) is not int or metrics["n"] < 1:
-            raise InputError.at(file, "is not a number of photos", field="n")
-        intervals = _mapping(file, metrics, "ci")
-        for name, interval in intervals.items():
-            if interval is not None and not (
-                isinstance(interval, list) and len(interval) == 2 and all(map(is_number, interval))
-            ):
-                raise InputError.at(file, "is not an interval", field=f"ci.{name}")
+        metrics = Metrics.read(file)
+        for name, fits in (("n", metrics.n > 0), ("coverage", metrics.coverage is not None)):
+            if not fits:
+                raise InputError.at(file, "says that no photo was asked about", field=name)
+        figures = {name: metrics.figure(name) for name in (*FIGURES, "coverage")}
         record = Measured._record(file)
         measured = record.get("adapter", "") if record else ""  # only cprt eval records it, null for a base alone
         if measured != "" and measured != model_digest(adapter):
             raise InputError(f"{file}: was not measured on {adapter}, but on another model (see its run.json)")
-        statuses = _mapping(file, metrics, "status_counts")
-        for name, count in statuses.items():
-            if type(count) is not int:
-                raise InputError.at(file, "is not a number of photos", field=f"status_counts.{name}")
         return Measured(
             figures,
-            intervals,
-            metrics["n"],
-            statuses,
+            metrics.ci,
+            metrics.n,
+            metrics.status_counts,
             True if measured else None,
             part(record or {}, "prompt").get("sha256"),
         )
@@ -115,10 +99,3 @@ def find_paper_row(base: str, steps: Any) -> str | None:
     if not fitting:
         return None
     return min(fitting, key=lambda key: abs(fitting[key]["steps"] - (steps if is_number(steps) else 0)))
-
-
-def _mapping(file: Path, metrics: Mapping[str, Any], name: str) -> dict[str, Any]:
-    value = metrics.get(name) or {}
-    if not isinstance(value, dict):
-        raise InputError.at(file, "is not an object", field=name)
-    return value

@@ -5,18 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cprt.pages.colors import LIGHT, Theme
 from cprt.records import png
 
-_STANDARD = "#555555"
-_JUDGES = ("#4393c3", "#e08214", "#1b7837", "#a50026", "#8073ac", "#35978f")  # told apart by colour-blind readers too
 
-
-def accuracy_chart(rows: Sequence[Mapping[str, Any]]) -> bytes:
+def accuracy_chart(rows: Sequence[Mapping[str, Any]], theme: Theme = LIGHT) -> bytes:
     """Attack accuracy under E and under every judge, by set-up, highest under E on top, as PNG. Lines: 95% intervals.
 
     A judge's bar is missing where it did not judge a set-up. Where judges matched different reconstructions, the bar
     of E is that of the first.
     """
+    from matplotlib import rc_context
+
+    with rc_context(theme.rc):
+        return _draw(rows, theme)
+
+
+def _draw(rows: Sequence[Mapping[str, Any]], theme: Theme) -> bytes:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -30,8 +35,8 @@ def accuracy_chart(rows: Sequence[Mapping[str, Any]]) -> bytes:
     figure = Figure(figsize=(9, 1.5 + 0.15 * bars * len(setups) + 0.12 * len(setups)), layout="constrained")
     FigureCanvasAgg(figure)
     panel = figure.subplots()
-    series = [("evaluation model E", _STANDARD, "accuracy_standard", None)]
-    series += [(name, _JUDGES[i % len(_JUDGES)], "accuracy_judge", name) for i, name in enumerate(judges)]
+    series = [("evaluation model E", theme.muted, "accuracy_standard", None)]
+    series += [(name, theme.series[i % len(theme.series)], "accuracy_judge", name) for i, name in enumerate(judges)]
     for number, (label, color, key, judge) in enumerate(series):
         found = []
         for place, setup in enumerate(setups):
@@ -42,7 +47,7 @@ def accuracy_chart(rows: Sequence[Mapping[str, Any]]) -> bytes:
         below = [max(0.0, v - bound) for v, bound in zip(value, low, strict=True)]
         above = [max(0.0, bound - v) for v, bound in zip(value, high, strict=True)]
         panel.barh(y, value, height=height * 0.92, color=color, label=_plain(label))
-        panel.errorbar(value, y, xerr=[below, above], fmt="none", ecolor="black", elinewidth=0.9, capsize=2)
+        panel.errorbar(value, y, xerr=[below, above], fmt="none", ecolor=theme.ink, elinewidth=0.9, capsize=2)
     panel.set_yticks(range(len(setups)), [_plain(setup) for setup in setups], fontsize=9)
     panel.set_ylim(-0.6, len(setups) - 0.4)
     panel.set_xlim(0, 1.005)

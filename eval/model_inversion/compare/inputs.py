@@ -10,8 +10,10 @@ The YAML (paths relative to its own folder)::
         qwen, n=1: {file: kedmi/qwen1.csv, controls: kedmi/controls1.csv, model: qwen, n: 1}
         qwen, n=4: {file: kedmi/qwen4.csv, model: qwen, n: 4, order: 0, layout: panel}
       controls: kedmi/controls.csv    # of the one judge
-      target: kedmi/target.csv        # these three may be left out
+      target: kedmi/target.csv        # these may be left out
       naturals: kedmi/naturals.csv
+      naturals_target: kedmi/naturals_of_t.csv
+      others: {ResNet: kedmi/resnet.csv}   # further evaluation models, for Type-I transfer to each
       images: AttackSamples/CelebA/KEDMI/CelebA/FaceNet64/all-images
 """
 
@@ -25,8 +27,9 @@ from typing import Any
 
 from cprt.errors import InputError
 from cprt.files import read_yaml_lines
-from cprt.records import read_json
+from cprt.records import read_json, read_object
 from cprt.tables import read_csv
+from eval.model_inversion.metrics.evaluation import Inputs
 
 SETTINGS = ("n", "order", "layout")
 # Of how a judge was asked (ModelSpec), what may change its answers.
@@ -41,7 +44,8 @@ _ANSWERS = (
     "extra",
     "dtype",
 )
-_SETUP_FIELDS = ("name", "standard", "judge", "judges", "controls", "target", "naturals", "images")
+_SHARED = ("standard", "target", "naturals", "naturals_target")
+_SETUP_FIELDS = ("name", *_SHARED, "others", "judge", "judges", "controls", "images")
 _JUDGE_FIELDS = ("file", "controls", "model", *SETTINGS)
 
 
@@ -50,7 +54,7 @@ class Run:
     """One judge on one set-up.
 
     Attributes:
-        inputs: as ``metrics.evaluate`` takes them.
+        inputs: its files.
         model: what is the same in runs that differ only in settings; text to compare.
         settings: those of n, order and layout that are known.
         images: folder with this set-up's ``<class>/<file>``, None where nobody said.
@@ -58,7 +62,7 @@ class Run:
 
     setup: str
     judge: str
-    inputs: dict[str, str]
+    inputs: Inputs
     model: str
     settings: dict[str, Any] = field(default_factory=dict)
     images: Path | None = None
@@ -99,7 +103,11 @@ def from_yaml(path: str | Path) -> list[Run]:
 
         if "standard" not in row:
             raise fail("standard", "is missing")
-        shared = {key: file(key, row[key]) for key in ("standard", "target", "naturals") if key in row}
+        shared = {key: file(key, row[key]) for key in _SHARED if key in row}
+        others = row.get("others", {})
+        if not isinstance(others, dict) or "E" in others:
+            raise fail("others", "must be a mapping of names, none of them E, to files")
+        others = {str(key): file(f"others.{key}", value) for key, value in others.items()}
         images = None
         if "images" in row:
             images = Path(path).parent / str(row["images"])
@@ -114,9 +122,9 @@ def from_yaml(path: str | Path) -> list[Run]:
             for key in facts:
                 if key not in _JUDGE_FIELDS:
                     raise fail(f"judges.{judge}.{key}", f"unknown field (there are {', '.join(_JUDGE_FIELDS)})")
-            inputs = {"judge": file(f"judges.{judge}.file", facts.get("file")), **shared}
-            if "controls" in facts:
-                inputs["controls"] = file(f"judges.{judge}.controls", facts["controls"])
+            controls = file(f"judges.{judge}.controls", facts["controls"]) if "controls" in facts else None
+            said = file(f"judges.{judge}.file", facts.get("file"))
+            inputs = Inputs(said, controls=controls, others=others, **shared)
             settings = {key: facts[key] for key in SETTINGS if key in facts}
             runs.append(Run(name, judge, inputs, str(facts.get("model", judge)), settings, images))
     return runs
@@ -130,13 +138,11 @@ def _read_list(path: str | Path) -> list[tuple[int, Any]]:
     return [(lines[number], item) for number, item in enumerate(content)]
 
 
-def from_folders(
-    outs: Sequence[str], standard: str, target: str | None = None, naturals: str | None = None
-) -> list[Run]:
+def from_folders(outs: Sequence[str], folders: Inputs) -> list[Run]:
     """Runs in the folders that ``cprt mi`` wrote, ``OUT/JUDGE/SETUP/judge.csv`` each.
 
-    ``standard``, ``target`` and ``naturals`` are folders of ``SETUP/prediction.csv``; a set-up needs the first. Of
-    several ``outs``, judges are called ``OUT/JUDGE``. Raises InputError.
+    ``folders`` names folders of ``SETUP/prediction.csv`` in place of files; a set-up needs that of E. Of several
+    ``outs``, judges are called ``OUT/JUDGE``. Raises InputError.
     """
     runs: list[Run] = []
     names = [Path(out).name for out in outs]
@@ -151,16 +157,7 @@ def from_folders(
         full_names = _full_names(out)
         for path in found:
             judge, setup = path.parts[-3:-1]
-            inputs = {"judge": str(path)}
-            for kind, folder in (("standard", standard), ("target", target), ("naturals", naturals)):
-                file = None if folder is None else Path(folder) / setup / "prediction.csv"
-                if file is not None and file.is_file():
-                    inputs[kind] = str(file)
-                elif kind == "standard":
-                    raise InputError.at(str(file), f"no such file, and {path} needs it")
-            controls = path.parent / "controls.csv"
-            if controls.is_file() and read_csv(controls).rows:  # `cprt mi --controls 0` leaves a header alone
-                inputs["controls"] = str(controls)
+            inputs = _predictions(folders, setup, path)
             settings = {"n": config.get("n"), "order": config.get("order_seed"), "layout": config.get("layout")}
             runs.append(
                 Run(
@@ -174,12 +171,35 @@ def from_folders(
     return runs
 
 
+def _predictions(folders: Inputs, setup: str, judge: Path) -> Inputs:
+    """The files of one set-up, beside a judge's."""
+
+    def file(folder: str | None) -> str | None:
+        path = None if folder is None else Path(folder) / setup / "prediction.csv"
+        return str(path) if path is not None and path.is_file() else None
+
+    standard = file(folders.standard)
+    if standard is None:
+        missing = Path(folders.standard) / setup / "prediction.csv"
+        raise InputError.at(missing, f"no such file, and {judge} needs it")
+    controls = judge.parent / "controls.csv"
+    others = {name: file(folder) for name, folder in folders.others.items()}
+    return Inputs(
+        str(judge),
+        standard,
+        file(folders.target),
+        str(controls) if controls.is_file() and read_csv(controls).rows else None,  # --controls 0 leaves a header
+        file(folders.naturals),
+        file(folders.naturals_target),
+        {name: path for name, path in others.items() if path is not None},
+    )
+
+
 def _config(out: Path) -> Mapping[str, Any]:
     """The options that a run was made with; empty where its record is missing."""
     if not (out / "run.json").is_file():
         return {}
-    record = read_json(out / "run.json")
-    config = record.get("config") if isinstance(record, dict) else None
+    config = read_object(out / "run.json").get("config")
     if not isinstance(config, dict):
         raise InputError.at(out / "run.json", "must be an object", field="config")
     return config

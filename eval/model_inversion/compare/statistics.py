@@ -1,12 +1,14 @@
 """What several judges and set-ups say together: rankings that change, judges that agree, settings that matter.
 
-Two runs of judges on the same reconstructions are a table ``joint`` (5, 5, 2): how many got each label of the first and
-of the second (in the order of ``LABELS``) and E's no or yes. Everything about the two follows from it.
+Two runs of judges on the same reconstructions are a table ``joint`` (K, 5, 5, 2): how many of each of K classes got
+each label of the first and of the second (in the order of ``LABELS``) and E's no or yes. Everything about the two
+follows from it. Set-ups on the same private data have classes in common: a resample draws a class in all of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
@@ -14,76 +16,113 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cprt.metrics.agreement import kappa_of_tables
-from cprt.metrics.bootstrap import wilson_interval
+from cprt.metrics.bootstrap import ClusteredShare, cluster_interval, resample_clusters, totals, widened_interval
 from eval.model_inversion.metrics import rates
 from eval.model_inversion.metrics.join import LABELS, Key, Verdict
-from eval.model_inversion.metrics.rates import NO, REFUSED, YES, Counts, Floats, defined, divide, percentiles
+from eval.model_inversion.metrics.rates import NO, REFUSED, YES, Counts, Floats, defined, divide
 
 
-def joint(first: Mapping[Key, Verdict], second: Mapping[Key, Verdict], standard: Mapping[Key, Verdict]) -> Counts:
-    """(5, 5, 2) counts over the reconstructions that all three have."""
-    table = np.zeros((len(LABELS), len(LABELS), 2), dtype=np.int64)
+@dataclass(frozen=True)
+class Judged:
+    """What one judge and E say of one set-up: class -> (5, 2) counts. ``private`` names its private data."""
+
+    setup: str
+    private: str
+    counts: Mapping[str, Counts]
+
+
+def joint(
+    first: Mapping[Key, Verdict], second: Mapping[Key, Verdict], standard: Mapping[Key, Verdict]
+) -> dict[str, Counts]:
+    """Class -> (5, 5, 2) counts over the reconstructions that all three have."""
     number = {label: index for index, label in enumerate(LABELS)}
+    tables: dict[str, Counts] = {}
     for key, verdict in first.items():
         if key in second and key in standard:
+            table = tables.setdefault(key[0], np.zeros((len(LABELS), len(LABELS), 2), dtype=np.int64))
             table[number[verdict.label], number[second[key].label], int(standard[key].label == "yes")] += 1
-    return table
+    return tables
 
 
-def agreement(table: Counts, *, refused_as_no: bool, resamples: int, seed: int) -> dict[str, Any]:
+def pooled(tables: Mapping[str, Mapping[str, Counts]]) -> dict[str, Counts]:
+    """Private data -> class -> counts of several set-ups' tables, each class of each private data once.
+
+    Args:
+        tables: set-up -> class -> counts.
+    """
+    total: dict[str, Counts] = {}
+    for setup, classes in tables.items():
+        for name, table in classes.items():
+            place = f"{private_data(setup)}/{name}"
+            total[place] = total[place] + table if place in total else table
+    return total
+
+
+def stacked(tables: Mapping[str, Counts]) -> Counts:
+    """(K, 5, 5, 2) of a ``joint``; where nothing is shared, one class with nothing in it."""
+    return rates.by_class(tables) if tables else np.zeros((1, len(LABELS), len(LABELS), 2), dtype=np.int64)
+
+
+def private_data(setup: str) -> str:
+    """What the public collection's folders begin with; a name of another form is taken for data of its own."""
+    return setup.split("/")[0]
+
+
+def answered(joint: Counts, refused_as_no: bool) -> Counts:
+    """(..., 5, 5, 2) -> (..., 2, 2, 2) over what both answered: no and yes of the first, of the second, of E."""
+    kept = joint.copy()
+    if refused_as_no:
+        kept[..., NO, :, :] += kept[..., REFUSED, :, :]
+        kept[..., NO, :] += kept[..., REFUSED, :]
+    return np.stack([np.stack([kept[..., a, b, :] for b in (NO, YES)], axis=-2) for a in (NO, YES)], axis=-3)
+
+
+def agreement(joint_K: Counts, *, refused_as_no: bool, resamples: int, seed: int) -> dict[str, Any]:
     """How far two judges agree over what both answered, from their ``joint``: share and Cohen's kappa."""
 
-    def answered(table: Counts) -> Counts:
-        """(..., 5, 5, 2) -> (..., 4): no no, no yes, yes no, yes yes."""
-        labels = table.sum(axis=-1)
-        if refused_as_no:
-            labels = labels.copy()
-            labels[..., NO, :] += labels[..., REFUSED, :]
-            labels[..., NO] += labels[..., REFUSED]
-        return np.stack([labels[..., a, b] for a in (NO, YES) for b in (NO, YES)], axis=-1)
+    def kappa(cells: Counts) -> Floats:
+        """(..., 4) -> (...)."""
+        return kappa_of_tables(cells.astype(np.float64))
 
-    def kappa(table: Counts) -> Floats:
-        return kappa_of_tables(answered(table).astype(np.float64))
-
-    cells = answered(table)
-    agreed, n = int(cells[0] + cells[3]), int(cells.sum())
-    found = defined(kappa(table))
+    cells = answered(joint_K, refused_as_no).sum(axis=-1).reshape(len(joint_K), 4)
+    same = ClusteredShare.of(cells[:, 0] + cells[:, 3], cells.sum(axis=1))
+    found = defined(kappa(cells.sum(axis=0)))
+    weights = resample_clusters(len(cells), resamples, seed)
     return {
-        "n": n,
-        "agreement": agreed / n if n else None,
+        "n": same.whole,
+        "agreement": same.share,
         "kappa": found,
         "ci": {
-            "agreement": wilson_interval(agreed, n),
-            "kappa": None if found is None else percentiles(kappa(rates.resample(table, resamples, seed))),
+            "agreement": same.interval,
+            "kappa": None if found is None else cluster_interval(cells, kappa, weights),
         },
     }
 
 
-def effect(table: Counts, *, refused_as_no: bool, resamples: int, seed: int) -> dict[str, Any]:
+def effect(joint_K: Counts, *, refused_as_no: bool, resamples: int, seed: int) -> dict[str, Any]:
     """What changes from the first of two runs to the second, on the reconstructions that both answered.
 
-    ``left_out`` are those that only one of them, or none, said yes or no to.
+    ``left_out`` are those that only one of them, or none, answered.
     """
-    answers = (YES, NO, REFUSED) if refused_as_no else (YES, NO)
-    everything, table = int(table.sum()), table[np.ix_(answers, answers)]
-    table = np.pad(table, [(0, len(LABELS) - len(answers))] * 2 + [(0, 0)])
+    tables = answered(joint_K, refused_as_no)
 
-    def shift(table: Counts) -> Floats:
-        yes = table.sum(axis=-1)
-        return divide(yes[..., YES].sum(axis=-1) - yes[..., YES, :].sum(axis=-1), yes.sum(axis=(-2, -1)))
+    def shift(tables: Counts) -> Floats:
+        """(..., 2, 2, 2) -> (...): share of yes of the second minus that of the first."""
+        both = tables.sum(axis=-1)
+        return divide(both[..., 0, 1] - both[..., 1, 0], both.sum(axis=(-2, -1)))
 
-    n, changed = int(table.sum()), int(table.sum() - np.trace(table.sum(axis=-1)))
-    sides = {"from": table.sum(axis=1), "to": table.sum(axis=0)}
-    found: dict[str, Any] = {"n": n, "left_out": everything - n}
-    for side, counts in sides.items():
-        for name in ("accuracy_judge", "fpr"):
-            part, whole = rates.fractions(counts, refused_as_no)[name]
-            found[f"{name}_{side}"] = defined(divide(part, whole))
+    table = tables.sum(axis=0)
+    changed = ClusteredShare.of(tables[:, 0, 1].sum(axis=-1) + tables[:, 1, 0].sum(axis=-1), tables.sum(axis=(1, 2, 3)))
+    found: dict[str, Any] = {"n": changed.whole, "left_out": int(joint_K.sum()) - changed.whole}
+    for side, (no, yes) in {"from": table.sum(axis=1), "to": table.sum(axis=0)}.items():
+        found[f"accuracy_judge_{side}"] = defined(divide(yes.sum(), table.sum()))
+        found[f"fpr_{side}"] = defined(divide(no[1], no.sum()))
     found["difference"] = defined(shift(table))
-    found["changed"] = changed / n if n else None
+    found["changed"] = changed.share
+    weights = resample_clusters(len(tables), resamples, seed)
     found["ci"] = {
-        "difference": percentiles(shift(rates.resample(table, resamples, seed))) if n else None,
-        "changed": wilson_interval(changed, n),
+        "difference": cluster_interval(tables, shift, weights) if changed.whole else None,
+        "changed": changed.interval,
     }
     return found
 
@@ -91,22 +130,18 @@ def effect(table: Counts, *, refused_as_no: bool, resamples: int, seed: int) -> 
 # --- Rankings ----------------------------------------------------------------------------------------------------
 
 
-def ranking(names: Sequence[str], counts: Sequence[Counts], *, resamples: int, seed: int) -> dict[str, Any]:
+def ranking(judged: Sequence[Judged], *, resamples: int, seed: int) -> dict[str, Any]:
     """How one judge ranks set-ups by attack accuracy, against E.
 
-    Args:
-        names, counts: of the set-ups; (5, 2) counts each.
-
-    Returns ``tau`` (Kendall's tau-b) with its interval over resamples of the reconstructions of every set-up, and
+    Returns ``tau`` (Kendall's tau-b) with its interval over resamples of the classes of every private data, and
     ``swaps``: the pairs that E and the judge put in opposite order. ``support`` is the share of resamples that show the
-    same swap: near 1 it is no accident of which reconstructions were looked at.
+    same swap: near 1 it is no accident of which classes were looked at.
     """
-    drawn = [rates.resample(table, resamples, seed + number) for number, table in enumerate(counts)]
-    standard, judge = (np.array([_accuracy(table, name) for table in counts]) for name in ("standard", "judge"))
-    standards, judges = (
-        np.stack([_accuracy(table, name) for table in drawn], axis=-1) if drawn else np.zeros((resamples, 0))
-        for name in ("standard", "judge")
-    )
+    names = [one.setup for one in judged]
+    whole = np.stack([np.sum(list(one.counts.values()), axis=0) for one in judged])
+    standard, judge = (_accuracy(whole, name) for name in ("standard", "judge"))
+    drawn, fewest = _resampled(judged, resamples, seed)
+    standards, judges = (_accuracy(drawn, name) for name in ("standard", "judge"))
     swaps: list[dict[str, Any]] = []
     for i, j in combinations(range(len(names)), 2):
         ahead, behind = (i, j) if standard[i] > standard[j] else (j, i)
@@ -123,14 +158,32 @@ def ranking(names: Sequence[str], counts: Sequence[Counts], *, resamples: int, s
             )
     swaps.sort(key=lambda swap: -(swap["support"] or 0.0))
     tau = defined(kendall_tau(standard, judge))
+    interval = widened_interval(kendall_tau(standards, judges), fewest, max(fewest - 1, 1))
     return {
         "setups": len(names),
         "order_standard": _order(names, standard),
         "order_judge": _order(names, judge),
         "tau": tau,
         "swaps": swaps,
-        "ci": {"tau": None if tau is None else percentiles(kendall_tau(standards, judges))},
+        "ci": {"tau": None if tau is None else interval},
     }
+
+
+def _resampled(judged: Sequence[Judged], resamples: int, seed: int) -> tuple[Counts, int]:
+    """(B, S, 5, 2) totals of every set-up, classes drawn by private data; and the fewest classes of any."""
+    classes: dict[str, set[str]] = {}
+    for one in judged:
+        classes.setdefault(one.private, set()).update(one.counts)
+    drawn = []
+    weights = {
+        private: resample_clusters(len(names), resamples, [seed, number])
+        for number, (private, names) in enumerate(sorted(classes.items()))
+    }
+    nothing = np.zeros((len(LABELS), 2), dtype=np.int64)
+    for one in judged:
+        counts = [one.counts.get(name, nothing) for name in sorted(classes[one.private])]
+        drawn.append(totals(np.stack(counts), weights[one.private]))
+    return np.stack(drawn, axis=1), min(map(len, classes.values()))
 
 
 def kendall_tau(first: ArrayLike, second: ArrayLike) -> Floats:

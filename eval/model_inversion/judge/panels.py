@@ -7,6 +7,7 @@ that are missing, and the same panel is made once. Each is written beside its pl
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -24,9 +25,10 @@ from PIL import Image, ImageDraw, ImageFont, ImageOps
 from tqdm import tqdm
 
 from cprt.errors import InputError
-from cprt.images import load_image, reason
+from cprt.images import load_image
 from cprt.provenance import file_digest
 from eval.model_inversion.collection.setups import Setup
+from eval.model_inversion.judge.degrade import MOST_LOOKED_AT, blurred, matching_radius
 from eval.model_inversion.judge.queries import Options, Query, arrangement, candidates
 
 TILE, GAP, CAPTION, LINE = 224, 100, 50, 44  # pixels; LINE: of the question
@@ -48,6 +50,7 @@ class Shown:
         a_first: A is at the left, or comes first.
         images: the files that go to the judge: one panel, or A and the references.
         skipped: references that were drawn and could not be used, with the reason.
+        blur: radius in pixels of a tile by which A was blurred.
     """
 
     query: Query
@@ -55,6 +58,7 @@ class Shown:
     a_first: bool = True
     images: tuple[Path, ...] = ()
     skipped: tuple[str, ...] = ()
+    blur: float = 0.0
     problem: str | None = None
 
 
@@ -68,11 +72,14 @@ class Panels:
         self._unfinished.mkdir(parents=True)
         self._tile = lru_cache(_TILES_KEPT)(self._make_tile)
         self._digest = lru_cache(_DIGESTS_KEPT)(self._read_digest)
+        self._radius: dict[str, float] = {}  # of the degraded controls of a set-up
 
     def show(self, setup: Setup, queries: Sequence[Query], workers: int | None = None) -> list[Shown]:
         """Every query as it is shown, in the order given. Raises InputError for a question that cannot be drawn."""
         if self.options.layout == "panel":
             _check_drawable(setup.subject.question)
+        if any(query.is_degraded for query in queries):
+            self._radius[setup.id] = self._matching_radius(setup, queries)
         # Queries with the same references go to the same thread, so that no reference is decoded twice.
         order = sorted(range(len(queries)), key=lambda i: (queries[i].claims, i))
         classes = [[*group] for _, group in groupby(order, key=lambda i: queries[i].claims)]
@@ -102,7 +109,7 @@ class Panels:
             return known
         try:
             self._digest(query.path)
-            self._tile(query.path, _crop_of_a(setup, query))
+            self._tile_a(setup, query)
         except InputError as error:
             return Shown(query, problem=str(error))
         references, skipped = self._readable(setup, query, drawn)
@@ -148,33 +155,53 @@ class Panels:
 
     def _is_copy(self, query: Query, path: str) -> bool:
         """A positive control must not show A itself again, under another name."""
-        return query.kind == "positive" and self._digest(path) == self._digest(query.path)
+        return query.is_positive and self._digest(path) == self._digest(query.path)
 
     def _arranged(self, setup: Setup, query: Query, references: list[str], skipped: list[str]) -> Shown:
         ordered, a_first = arrangement(query, references, self.options.order_seed)
-        parts = [(self._digest(path), setup.crop) for path in ordered]
-        parts.insert(0 if a_first else len(parts), (self._digest(query.path), _crop_of_a(setup, query)))
+        parts: list[tuple[Any, ...]] = [(self._digest(path), setup.crop) for path in ordered]
+        blur = self._radius[setup.id] if query.is_degraded else 0.0
+        a = (self._digest(query.path), _crop_of_a(setup, query), *([blur] if blur else []))
+        parts.insert(0 if a_first else len(parts), a)
         if self.options.layout == "panel":
             names = [_name("panel", setup.subject.question, a_first, parts)]
         else:
             names = [_name("tile", part) for part in parts]
         files = tuple(self.folder / name[:2] / f"{name}.jpg" for name in names)
-        return Shown(query, tuple(ordered), a_first, files, tuple(skipped))
+        return Shown(query, tuple(ordered), a_first, files, tuple(skipped), blur)
 
     def _pictures(self, setup: Setup, query: Query, shown: Shown) -> dict[str, Image.Image]:
         """By the name of the file they belong into."""
-        a = self._tile(query.path, _crop_of_a(setup, query))
+        a = self._tile_a(setup, query)
         b = [self._tile(path, setup.crop) for path in shown.references]
         if self.options.layout == "panel":
             return {shown.images[0].stem: draw(a, b, setup.subject.question, shown.a_first)}
         tiles = [a, *b] if shown.a_first else [*b, a]
         return {path.stem: tile for path, tile in zip(shown.images, tiles, strict=True)}
 
+    def _tile_a(self, setup: Setup, query: Query) -> Image.Image:
+        tile = self._tile(query.path, _crop_of_a(setup, query))
+        return blurred(tile, self._radius[setup.id]) if query.is_degraded else tile
+
+    def _matching_radius(self, setup: Setup, queries: Sequence[Query]) -> float:
+        """For degraded controls, from tiles of both sides as far as they can be read; 0 where one side has none."""
+
+        def tiles(of_kind: list[Query]) -> list[Image.Image]:
+            found = []
+            for query in of_kind[:: 1 + len(of_kind) // MOST_LOOKED_AT]:  # from all classes
+                with contextlib.suppress(InputError):
+                    found.append(self._tile(query.path, _crop_of_a(setup, query)))
+            return found
+
+        photos = tiles([query for query in queries if query.is_degraded])
+        reconstructions = tiles([query for query in queries if query.kind == "reconstruction"])
+        return matching_radius(photos, reconstructions) if photos and reconstructions else 0.0
+
     def _make_tile(self, path: str, crop: Crop | None) -> Image.Image:
         try:
             image = load_image(self.root / path, None if crop else 4 * TILE * TILE)
         except InputError as error:
-            raise InputError(f"{path}: {reason(error, self.root / path, path)}") from error
+            raise InputError(f"{path}: {error.reason}") from error
         if min(image.size) < _LEAST:
             raise InputError(f"{path}: is too small to show anything ({image.width} x {image.height} pixels)")
         if crop is not None:

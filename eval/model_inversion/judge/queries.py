@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from eval.model_inversion.collection.setups import Setup
 
-KINDS = ("reconstruction", "positive", "negative")
+KINDS = ("reconstruction", "positive", "negative", "positive_degraded", "negative_degraded")
 MOST_REFERENCES = 5
 
 
@@ -23,7 +23,8 @@ class Query:
 
     Attributes:
         setup: id of the set-up.
-        kind: reconstruction; positive: A is a real image of the class; negative: A is a real image of another class.
+        kind: reconstruction; positive: A is a real image of the class; negative: A is a real image of another class;
+            degraded: the same pairs once more, A spoiled to the quality of the set-up's reconstructions.
         source: what the draw depends on, the set-up or, for controls, the private data, which set-ups share.
         claims: the class of the references.
         file: what rows call A: the file's name in its class, for controls CLASS/NAME.
@@ -37,12 +38,21 @@ class Query:
     file: str
     path: str
 
+    @property
+    def is_positive(self) -> bool:
+        return self.kind.startswith("positive")
+
+    @property
+    def is_degraded(self) -> bool:
+        return self.kind.endswith("_degraded")
+
 
 @dataclass(frozen=True)
 class Options:
     """How queries are drawn and shown. Without ``order_seed`` A stands left and references stand as drawn.
 
-    ``pad`` repeats references where a class has fewer than n; else what has too few is not shown.
+    ``pad`` repeats references where a class has fewer than n; else what has too few is not shown. ``degraded`` shows
+    control pairs a second time, A spoiled.
     """
 
     n: int = 4
@@ -50,6 +60,7 @@ class Options:
     seed: int = 0
     order_seed: int | None = None
     pad: bool = False
+    degraded: bool = False
 
     @property
     def least(self) -> int:
@@ -96,7 +107,9 @@ def plan(setup: Setup, controls: int, options: Options) -> list[Query]:
         for image in setup.reconstructions
     ]
     seed, least = options.seed, options.least
-    return queries + _positives(setup, controls, seed, least) + _negatives(setup, controls, seed, least)
+    pairs = _positives(setup, controls, seed, least) + _negatives(setup, controls, seed, least)
+    again = [replace(query, kind=f"{query.kind}_degraded") for query in pairs] if options.degraded else []
+    return queries + pairs + again
 
 
 def _positives(setup: Setup, count: int, seed: int, least: int) -> list[Query]:

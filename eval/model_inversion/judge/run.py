@@ -10,7 +10,7 @@ are judged along, so that each judge's own hit and false-alarm rates stand besid
 * ``JUDGE/SETUP/judge.csv``: ``filename,class,response,label``; label is yes, no, refused, unparsed, error or not_shown,
   response the raw text. ``controls.csv``: the same after ``kind`` (positive, negative), class being that of B.
 * ``JUDGE/SETUP/summary.json``: counts of every label, attack accuracy = yes / shown, hit rate = yes / positive pairs,
-  false-alarm rate = yes / negative pairs, with Wilson intervals. What was shown and got no answer counts in every
+  false-alarm rate = yes / negative pairs, with intervals over classes. What was shown and got no answer counts in every
   denominator; what could not be shown (too few references, a broken file) counts in none and stands as ``not_shown``.
   ``problems`` says why. ``probabilities.csv``: P(yes), where the judge's ``top_logprobs`` gave them.
 """
@@ -23,13 +23,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cprt.answers.yes_no import NOT_SHOWN, read_verdict, yes_probability
 from cprt.config import option, parse, run
 from cprt.errors import InputError
-from cprt.metrics.severity import wilson_interval
-from cprt.models.ask import Model
-from cprt.models.rate_limiter import Stopped
+from cprt.models.ask import ask, by_weights, hash_photos, open_models, raise_first
+from cprt.models.outcome import Outcome, Status, find_outcomes, with_status
 from cprt.models.response_cache import ResponseCache, cache_key, read_cache
-from cprt.models.spec import ModelSpec, Request, Response
+from cprt.models.spec import ModelSpec, Request, read_specs
 from cprt.prompts import digest
 from cprt.provenance import sign, write_run
 from cprt.records import write_json, write_jsonl
@@ -38,7 +38,7 @@ from eval.model_inversion.collection.setups import Setup, read_setups
 from eval.model_inversion.judge.panels import Panels, Shown
 from eval.model_inversion.judge.prompts import LAYOUTS
 from eval.model_inversion.judge.queries import KINDS, MOST_REFERENCES, Options, Query, plan
-from eval.model_inversion.judge.verdicts import LABELS, NOT_SHOWN, read_verdict, yes_probability
+from eval.model_inversion.judge.summary import summarise
 
 RETRY = ("refused", "unparsed")
 RESERVED = ("panels", "answers.jsonl", "queries.jsonl", "setups.json", "run.json")  # no judge may be called so
@@ -54,6 +54,7 @@ class MiArguments:
     layout: str = option("one labelled picture, or separate images", "panel", choices=list(LAYOUTS))
     controls: int = option("control pairs of each kind for a set-up, 0 for none", 200)
     pad: bool = option("repeat references of a class that has fewer than n; else its queries are not shown", False)
+    degraded: bool = option("show control pairs once more, A blurred as the reconstructions are", False)
     seed: int = option("draws references and control pairs", 0)
     order_seed: int | None = option("permutes the references and puts A left or right; null: A left, as drawn", None)
     limit: int | None = option("only the first so many reconstructions of a set-up", None)
@@ -81,26 +82,19 @@ class MiArguments:
 def main(argv: Sequence[str] | None = None) -> None:
     """Command line of ``cprt mi``."""
     (args,) = parse(MiArguments, argv, prog="cprt mi", description=__doc__)
-    specs = [ModelSpec.read(row, f"models[{number}]") for number, row in enumerate(args.models, start=1)]
-    doubled = [name for name, count in Counter(spec.name.lower() for spec in specs).items() if count > 1]
-    if doubled:
-        raise InputError.at("models", f"{doubled[0]!r} is there twice", field="name")
+    specs = read_specs(args.models, "models")
     reserved = [spec.name for spec in specs if spec.name.lower() in RESERVED]
     if reserved:
         raise InputError.at("models", f"{reserved[0]!r} is the name of another file in OUT", field="name")
     root, setups = read_setups(args.setups, args.only)
     out = Path(args.out)
-    options = Options(args.n, args.layout, args.seed, args.order_seed, args.pad)
+    options = Options(args.n, args.layout, args.seed, args.order_seed, args.pad, args.degraded)
     planned = {setup.id: _plan(setup, args, options) for setup in setups}
     if args.dry_run:
         _print_calls(specs, setups, planned, options, out)
         return
 
-    models = [Model(spec, args.allow_remote) for spec in specs]
-    for model in models:
-        if model.is_remote:
-            print(f"note: {model.spec.name} is on another machine: the images leave this one")
-    stopped: Stopped | None = None
+    models = open_models(specs, args.allow_remote)
     judged: list[tuple[str, Setup, dict[str, Any]]] = []
     sign("cprt mi", out / "run.json")
     with ResponseCache(out / "answers.jsonl") as cache:
@@ -111,24 +105,25 @@ def main(argv: Sequence[str] | None = None) -> None:
         write_jsonl(out / "queries.jsonl", [row for _, queries in asked for row in queries.record(out)])
         write_json(out / "setups.json", [setup.record() for setup in setups])
         _check_some(asked)
-        for model in models:
-            requests: dict[str, Request] = {}
-            for _, queries in asked:
-                requests |= queries.missing(model.spec, cache, args.retry)
-            if requests and stopped is None:
-                try:
-                    model.ask(requests, cache, model.spec.name)
-                except Stopped as reason:  # what there is is written all the same
-                    stopped = reason
-            for setup, queries in asked:
-                judged.append((model.spec.name, setup, queries.write(out, model.spec, cache, args.controls)))
+        hash_photos(path for _, queries in asked for shown in queries.shown for path in shown.images)
+        for model in by_weights(models, lambda model: model.spec):
+            keyed = [queries.requests(model.spec) for _, queries in asked]
+            requests = dict(one for of_setup in keyed for one in of_setup if one is not None)
+            again = with_status(find_outcomes(requests, cache, read, model.spec), args.retry) if args.retry else set()
+            ask(model, requests, cache, again)
+            outcomes = find_outcomes(requests, cache, read, model.spec)
+            for (setup, queries), of_setup in zip(asked, keyed, strict=True):
+                found = [
+                    Outcome("error", error=shown.problem) if one is None else outcomes[one[0]]
+                    for shown, one in zip(queries.shown, of_setup, strict=True)
+                ]
+                judged.append((model.spec.name, setup, queries.write(out, model.spec, found, args.controls)))
     config = {**vars(args), "models": [spec.record() for spec in specs]}
     prompts = {setup.id: digest(setup.subject.messages(args.layout, args.n, True)) for setup in setups}
     write_run(
         "cprt mi", out, config, {"setups": args.setups}, prompts=prompts, setups=[setup.record() for setup in setups]
     )
-    if stopped is not None:
-        raise stopped
+    raise_first(model.stopped for model in models)
     for name, setup, summary in judged:
         _print(name, setup, summary)
     if all(summary["counts"]["error"] == summary["n"] > 0 for _, _, summary in judged):
@@ -144,37 +139,38 @@ def _plan(setup: Setup, args: MiArguments, options: Options) -> list[Query]:
     return [query for query in queries if query.kind != "reconstruction" or query.path in first]
 
 
+def read(text: str) -> tuple[Status, str | None]:
+    """Status of a judge's words, and its verdict: yes or no."""
+    verdict = read_verdict(text)
+    if verdict == "yes" or verdict == "no":
+        return "ok", verdict
+    return verdict, None
+
+
 class Asked:
     """All queries of one set-up as they are shown, and what kept responses to them mean."""
 
     def __init__(self, setup: Setup, shown: Sequence[Shown], options: Options):
         self.setup, self.shown, self.options = setup, shown, options
 
-    def missing(self, spec: ModelSpec, cache: ResponseCache, retry: Sequence[str]) -> dict[str, Request]:
-        """Requests that this judge has not answered, by key."""
-        missing = {}
-        for shown in self.shown:
-            if shown.problem is None:
-                key = self._key(spec, shown)
-                if key not in cache or self._label(spec, shown, Response.read(cache[key])) in retry:
-                    missing[key] = self._request(shown)
-        return missing
+    def requests(self, spec: ModelSpec) -> list[tuple[str, Request] | None]:
+        """What this judge is asked about each query, and the key of it; None for one that cannot be shown."""
+        return [None if shown.problem is not None else self._request(spec, shown) for shown in self.shown]
 
-    def _request(self, shown: Shown) -> Request:
-        messages = self.setup.subject.messages(self.options.layout, len(shown.references), shown.a_first)
-        return Request(messages, shown.images)
-
-    def _key(self, spec: ModelSpec, shown: Shown) -> str:
-        """By what is shown and by what is asked about: equal names, or equal images, in other classes never mix."""
+    def _request(self, spec: ModelSpec, shown: Shown) -> tuple[str, Request]:
+        """Keyed by what is shown and by what is asked about: equal names, or images, in other classes never mix."""
         query = shown.query
-        return cache_key(
+        messages = self.setup.subject.messages(self.options.layout, len(shown.references), shown.a_first)
+        request = Request(messages, shown.images)
+        key = cache_key(
             judge=spec.name,
             kind=query.kind,
             source=query.source,
             claims=query.claims,
             file=query.file,
-            content=spec.key(self._request(shown)),
+            content=spec.key(request),
         )
+        return key, request
 
     def record(self, out: Path) -> list[dict[str, Any]]:
         """Rows of queries.jsonl."""
@@ -188,6 +184,7 @@ class Asked:
                 "references": list(shown.references),
                 "n": self.options.n,
                 "pad": self.options.pad,
+                "blur": shown.blur,
                 "layout": self.options.layout,
                 "a_first": shown.a_first,
                 "seed": self.options.seed,
@@ -199,19 +196,19 @@ class Asked:
             for shown in self.shown
         ]
 
-    def write(self, out: Path, spec: ModelSpec, cache: ResponseCache, controls: int) -> dict[str, Any]:
+    def write(self, out: Path, spec: ModelSpec, outcomes: Sequence[Outcome[str]], controls: int) -> dict[str, Any]:
         """The files of one judge and this set-up; returns the summary."""
         folder = out / spec.name / self.setup.id
-        rows: dict[str, list[tuple[str, str, str, str]]] = {kind: [] for kind in KINDS}
+        kinds = [kind for kind in KINDS if self.options.degraded or not kind.endswith("_degraded")]
+        rows: dict[str, list[tuple[str, str, str, str]]] = {kind: [] for kind in kinds}
         sure: list[tuple[Any, ...]] = []
         problems = []
-        for shown in self.shown:
+        for shown, outcome in zip(self.shown, outcomes, strict=True):
             query = shown.query
-            response = self._response(spec, shown, cache)
-            label = self._label(spec, shown, response)
-            text = (response.text or "").encode("utf-8", "backslashreplace").decode()  # half of a surrogate pair
-            rows[query.kind].append((query.file, query.claims, text, label))
-            reason = response.error or ("; ".join(shown.skipped) if shown.skipped else None)
+            label = NOT_SHOWN if shown.problem is not None else outcome.value or outcome.status
+            rows[query.kind].append((query.file, query.claims, outcome.text or "", label))
+            failed = outcome.error if outcome.status == "error" else None
+            reason = failed or ("; ".join(shown.skipped) if shown.skipped else None)
             if reason:
                 problems.append(
                     {
@@ -222,82 +219,30 @@ class Asked:
                         "reason": reason,
                     }
                 )
-            probability = yes_probability(response.logprobs)
+            probability = None if outcome.response is None else yes_probability(outcome.response.logprobs)
             if probability is not None:
                 sure.append((query.kind, query.file, query.claims, *probability.values()))
         write_csv(folder / "judge.csv", ("filename", "class", "response", "label"), rows["reconstruction"])
         write_csv(
             folder / "controls.csv",
             ("kind", "filename", "class", "response", "label"),
-            [(kind, *row) for kind in KINDS[1:] for row in rows[kind]],
+            [(kind, *row) for kind in kinds[1:] for row in rows[kind]],
         )
         if sure:
             header = ("kind", "filename", "class", "p_yes", "yes_mass", "no_mass", "missing_mass")
             write_csv(folder / "probabilities.csv", header, sure)
         else:
             (folder / "probabilities.csv").unlink(missing_ok=True)  # of an earlier run
-        counts = {kind: Counter(row[3] for row in rows[kind]) for kind in KINDS}
+        labels = {kind: [(claims, label) for _, claims, _, label in rows[kind]] for kind in kinds}
         summary = {
             "judge": spec.name,
             "setup": self.setup.id,
             "name": self.setup.name,
-            **summarise(counts, controls),
+            **summarise(labels, controls),
             "problems": problems,
         }
         write_json(folder / "summary.json", summary)
         return summary
-
-    def _response(self, spec: ModelSpec, shown: Shown, cache: ResponseCache) -> Response:
-        if shown.problem is not None:
-            return Response(error=shown.problem)
-        row = cache.get(self._key(spec, shown))
-        return Response(error="not asked: the run stopped before") if row is None else Response.read(row)
-
-    @staticmethod
-    def _label(spec: ModelSpec, shown: Shown, response: Response) -> str:
-        if shown.problem is not None:
-            return NOT_SHOWN
-        if response.text is None:
-            return "error"
-        if response.refused:
-            return "refused"
-        return (
-            read_verdict(response.text) if response.complete else "unparsed"
-        )  # "No" may be the beginning of "Not sure"
-
-
-def summarise(counts: Mapping[str, Mapping[str, int]], controls: int) -> dict[str, Any]:
-    """Rates of one judge on one set-up from counts of labels by kind, each with its 95% Wilson interval.
-
-    Every rate is over all queries of its kind that were shown, whatever became of them; null where there are none.
-    ``answered_accuracy`` is over yes and no alone.
-    """
-
-    def tally(kind: str) -> dict[str, Any]:
-        counted = {label: counts[kind].get(label, 0) for label in LABELS}
-        return {"n": sum(counted.values()), "counts": counted, "not_shown": counts[kind].get(NOT_SHOWN, 0)}
-
-    def rates(of: Mapping[str, Any], **successes: str) -> dict[str, Any]:
-        parts = {name: of["counts"][label] for name, label in successes.items()}
-        return {
-            **{name: part / of["n"] if of["n"] else None for name, part in parts.items()},
-            "ci": {name: wilson_interval(part, of["n"]) for name, part in parts.items()},
-        }
-
-    all_, positive, negative = (tally(kind) for kind in KINDS)
-    answered = all_["counts"]["yes"] + all_["counts"]["no"]
-    summary = all_ | rates(all_, attack_accuracy="yes", refusal_rate="refused")
-    summary["answered"] = answered
-    summary["answered_accuracy"] = all_["counts"]["yes"] / answered if answered else None
-    summary["ci"]["answered_accuracy"] = wilson_interval(all_["counts"]["yes"], answered)
-    return {
-        **summary,
-        "controls": {
-            "asked_for": controls,
-            "positive": positive | rates(positive, hit_rate="yes", refusal_rate="refused"),
-            "negative": negative | rates(negative, false_alarm_rate="yes", refusal_rate="refused"),
-        },
-    }
 
 
 def _check_some(asked: Sequence[tuple[Setup, Asked]]) -> None:
@@ -319,7 +264,11 @@ def _print_calls(
     out: Path,
 ) -> None:
     """What a run would ask of every judge. Set-ups with the same private data share their control pairs."""
-    total = {(query.source, query.kind, query.claims, query.file) for queries in planned.values() for query in queries}
+    total = {
+        (id if query.is_degraded else query.source, query.kind, query.claims, query.file)
+        for id, queries in planned.items()
+        for query in queries
+    }
     kept = sum("error" not in answer for answer in read_cache(out / "answers.jsonl").values())
     for spec in specs:
         print(f"{spec.name}: at most {len(total):,} calls")
@@ -346,6 +295,12 @@ def _print(judge: str, setup: Setup, summary: Mapping[str, Any]) -> None:
         + f"); controls: hit rate {_rate(controls['positive'], 'hit_rate')} of {controls['positive']['n']}, "
         f"false alarms {_rate(controls['negative'], 'false_alarm_rate')} of {controls['negative']['n']}"
     )
+    if "positive_degraded" in controls:
+        print(
+            f"  the same pairs, blurred as reconstructions are: hit rate "
+            f"{_rate(controls['positive_degraded'], 'hit_rate')}, false alarms "
+            f"{_rate(controls['negative_degraded'], 'false_alarm_rate')}"
+        )
     if not summary["answered"]:
         print("  note: no reply says yes or no, so its rates say nothing about the reconstructions")
     problems = summary["problems"]

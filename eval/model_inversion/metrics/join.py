@@ -4,8 +4,9 @@ Columns are found by name, in any order; columns that are not needed are ignored
 
 * a judge: ``filename, label``, and maybe ``class`` and ``response``, as the public code and ``cprt mi`` write them
 * an evaluation model, a target model: ``filename, prediction`` (yes or no), and maybe ``class``
-* natural images of other classes, as an evaluation model took them: the same
-* a judge's controls, as ``cprt mi`` writes them: ``kind`` (positive or negative), ``filename, class, response, label``
+* natural images of other classes, as an evaluation model or the target took them: the same
+* a judge's controls, as ``cprt mi`` writes them: ``kind, filename, class, response, label``; positive pairs show one
+  class and negative ones two, those ``_degraded`` with the image spoiled to the quality of reconstructions
 
 Without a ``class`` column the class is the folder that the file lies in, else what follows ``T=`` in its name; class
 007 is class 7. A file name is never matched without its class: attacks name their files alike in every class.
@@ -20,12 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cprt.answers.yes_no import LABELS, NOT_SHOWN
 from cprt.errors import InputError
 from cprt.tables import read_csv
 
-LABELS = ("yes", "no", "refused", "unparsed", "error")
-NOT_SHOWN = "not_shown"  # of a judge's file: nobody was asked
-KINDS = ("positive", "negative")
+KINDS = ("positive", "negative", "positive_degraded", "negative_degraded")  # of controls
 _SPELLINGS = {"refuse": "refused"}  # the public code's
 _TARGET_CLASS = re.compile(r"(?:^|_)T=([^_.]+)")  # not CT=, which is a confidence
 _EXAMPLES = 5
@@ -39,11 +39,15 @@ Key = tuple[str, str]  # class, name of the file
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One row: ``label`` is one of LABELS, from a classifier yes or no; ``claims`` and ``response`` are as given."""
+    """One row: ``label`` is one of LABELS, from a classifier yes or no; all else is as given, empty where nothing is.
+
+    ``response`` is a judge's, ``confidence`` a classifier's.
+    """
 
     label: str
     claims: str
     response: str
+    confidence: str = ""
 
 
 def read_judge(path: str | Path) -> dict[Key, Verdict]:
@@ -56,34 +60,56 @@ def read_classifier(path: str | Path) -> dict[Key, Verdict]:
     return _by_key(path, "prediction", LABELS[:2])
 
 
-def read_naturals(path: str | Path) -> list[bool]:
-    """Of every natural image of another class, whether the classifier accepted it. Raises InputError.
+def read_naturals(path: str | Path, target: str | Path | None = None) -> dict[str, Counter[bool]]:
+    """How many natural images of other classes a classifier accepted, by the class they were tried as.
 
     The folder of such an image is its own class, not the one it was tried as: a ``class`` column says that one, and
-    with it an image may be there once a class.
+    with it an image may be there once a class; without, every image counts as a class of its own. ``target`` is the
+    same of the target model: then only images that it accepts count, as only such reconstructions do.
+
+    Raises InputError.
     """
+    accepted = _accepted(path)
+    kept = set(accepted)
+    if target is not None:
+        by_target = _accepted(target)
+        missing = [key for key in accepted if key not in by_target]
+        if missing:
+            raise InputError.at(target, f"has no row for {_show(missing[0])} of {path} (of {len(missing)} such)")
+        kept = {key for key in accepted if by_target[key]}
+    counts: dict[str, Counter[bool]] = {}
+    for claims, name in kept:
+        counts.setdefault(claims or f"/{name}", Counter())[accepted[claims, name]] += 1
+    return counts
+
+
+def _accepted(path: str | Path) -> dict[Key, bool]:
+    """(class that it was tried as, path) -> whether it was accepted."""
     seen: dict[Key, int] = {}
-    accepted = []
+    accepted = {}
     for line, row in _rows(path, "prediction"):
-        _once(seen, (row.get("class", ""), row["filename"]), path, line)
-        accepted.append(_label(row, "prediction", LABELS[:2], path, line) == "yes")
+        key = row.get("class", ""), row["filename"]
+        _once(seen, key, path, line)
+        accepted[key] = _label(row, "prediction", LABELS[:2], path, line) == "yes"
     return accepted
 
 
-def read_controls(path: str | Path) -> dict[str, dict[str, int]]:
-    """How often a judge gave each label to pairs of one class (positive) and of two (negative). Raises InputError.
+def read_controls(path: str | Path) -> dict[str, dict[str, Counter[str]]]:
+    """Kind -> class of the references -> how often a judge gave each label. Raises InputError.
 
-    Pairs that could not be shown are no part of it.
+    Pairs that could not be shown are no part of it. A file without a ``class`` column takes each pair for a class.
     """
     seen: dict[tuple[str, ...], int] = {}
-    counts: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
+    counts: dict[str, dict[str, Counter[str]]] = {kind: {} for kind in KINDS}
     for line, row in _rows(path, "label", "kind"):
         kind = row["kind"].lower()
         if kind not in KINDS:
-            raise InputError.at(path, f"{row['kind']!r} is not positive or negative", line, "kind")
+            raise InputError.at(path, f"{row['kind']!r} is not one of {', '.join(KINDS)}", line, "kind")
         _once(seen, (kind, row.get("class", ""), row["filename"]), path, line)
-        counts[kind][_label(row, "label", (*LABELS, NOT_SHOWN), path, line)] += 1
-    return {kind: {label: count[label] for label in LABELS} for kind, count in counts.items()}
+        label = _label(row, "label", (*LABELS, NOT_SHOWN), path, line)
+        if label != NOT_SHOWN:
+            counts[kind].setdefault(row.get("class", row["filename"]), Counter())[label] += 1
+    return counts
 
 
 def join_report(
@@ -131,7 +157,7 @@ def _by_key(path: str | Path, column: str, allowed: Sequence[str]) -> dict[Key, 
         key = _plain(claims), name
         _once(lines, key, path, line)
         label = _label(row, column, allowed, path, line)
-        verdicts[key] = Verdict(label, claims, row.get("response", ""))
+        verdicts[key] = Verdict(label, claims, row.get("response", ""), row.get("confidence", ""))
     return verdicts
 
 

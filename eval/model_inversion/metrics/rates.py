@@ -1,29 +1,31 @@
 """The arithmetic of model-inversion evaluation: what a judge and an evaluation model E say of the same images.
 
 Everything follows from ``counts`` (..., 5, 2): how many reconstructions got each label of the judge (in the order of
-``LABELS``) and E's no or yes. Leading dimensions are resamples. The judge is the truth: a false positive is a
+``LABELS``) and E's no or yes; of K classes they are (K, 5, 2). The judge is the truth: a false positive is a
 reconstruction that E accepts and the judge rejects. In arrays what is undefined is NaN, in results None; never 0.
+
+Reconstructions of one class resemble one another, so classes are what intervals rest on (``cprt.metrics.bootstrap``).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cprt.metrics.agreement import kappa_of_tables
-from cprt.metrics.bootstrap import interval, wilson_interval
+from cprt.metrics.bootstrap import ClusteredShare, cluster_interval, resample_clusters, student
 from eval.model_inversion.metrics.join import LABELS
 
 Floats = NDArray[np.float64]
-Counts = NDArray[np.int64]
+Counts = NDArray[Any]  # whole numbers; floats where they are totals of a resample
 Interval = list[float] | None
 
 YES, NO, REFUSED = (LABELS.index(label) for label in ("yes", "no", "refused"))
-_Z = 1.959963984540054  # the two-sided normal quantile of 95%
 
 
 def table(counts: Counts, refused_as_no: bool = False) -> Counts:
@@ -49,28 +51,39 @@ def fractions(counts: Counts, refused_as_no: bool = False) -> dict[str, tuple[ND
     }
 
 
+@dataclass(frozen=True)
+class Measured:
+    """Figures by name, their 95% intervals, and the design effects of those that are shares."""
+
+    figures: dict[str, Any]
+    intervals: dict[str, Interval]
+    design_effects: dict[str, float | None]
+
+
 def measure(
-    counts: Counts, *, refused_as_no: bool = False, resamples: int = 2000, seed: int = 0
-) -> tuple[dict[str, Any], dict[str, Interval]]:
-    """All figures of (5, 2) counts, and their 95% intervals by name: Wilson's of shares, else bootstrap percentiles."""
+    counts_K52: Counts, *, refused_as_no: bool = False, resamples: int = 2000, seed: int = 0
+) -> tuple[Measured, dict[str, ClusteredShare]]:
+    """All figures of K classes, and the shares among them."""
+    counts = counts_K52.sum(axis=0)
     (tn, fp), (fn, tp) = table(counts, refused_as_no).tolist()
-    shares = {name: (int(part), int(whole)) for name, (part, whole) in fractions(counts, refused_as_no).items()}
-    drawn = resample(counts, resamples, seed)
-    others = {
+    shares = {name: ClusteredShare.of(*share) for name, share in fractions(counts_K52, refused_as_no).items()}
+    weights = resample_clusters(len(counts_K52), resamples, seed)
+    others: dict[str, Callable[[Counts], Floats]] = {
         "accuracy_gap": accuracy_gap,
         "kappa": lambda counts: kappa(counts, refused_as_no),
     }
     points = {name: defined(figure(counts)) for name, figure in others.items()}
     figures = {
         "n": int(counts.sum()),
+        "classes": len(counts_K52),
         **{"tp": tp, "tn": tn, "fp": fp, "fn": fn},
-        **{name: part / whole if whole else None for name, (part, whole) in shares.items()},
+        **{name: share.share for name, share in shares.items()},
         **points,
     }
-    intervals = {name: wilson_interval(*share) for name, share in shares.items()}
+    intervals = {name: share.interval for name, share in shares.items()}
     for name, figure in others.items():
-        intervals[name] = None if points[name] is None else percentiles(figure(drawn))
-    return figures, intervals
+        intervals[name] = None if points[name] is None else cluster_interval(counts_K52, figure, weights)
+    return Measured(figures, intervals, {name: share.design_effect for name, share in shares.items()}), shares
 
 
 def accuracy_gap(counts: Counts) -> Floats:
@@ -88,10 +101,8 @@ def kappa(counts: Counts, refused_as_no: bool = False) -> Floats:
 # --- A judge's own errors ----------------------------------------------------------------------------------------
 
 
-def corrected(
-    yes: int, n: int, positive: Mapping[str, int], negative: Mapping[str, int]
-) -> tuple[float | None, Interval]:
-    """The share of true yes behind ``yes`` of ``n``, given a judge's answers to controls, and its 95% interval.
+def corrected(yes: ClusteredShare, hits: ClusteredShare, alarms: ClusteredShare) -> tuple[float | None, Interval]:
+    """The share of true yes behind a judge's share of ``yes``, given its answers to controls, and its 95% interval.
 
     (p - f) / (h - f) with p the share of yes, h among positive and f among negative controls (Rogan and Gladen, 1978);
     not clipped. The interval is by the delta method on shares moved towards a half (by z^2/2 successes and failures for
@@ -99,48 +110,37 @@ def corrected(
     to be flawless. None where h <= f: then the judge's yes says nothing. None for the interval where only the moved
     shares say so.
     """
-    hits, positives = positive["yes"], sum(positive.values())
-    alarms, negatives = negative["yes"], sum(negative.values())
-    if not n or not positives or not negatives or hits * negatives <= alarms * positives:
+    p, h, f = yes.share, hits.share, alarms.share
+    if p is None or h is None or f is None or hits.part * alarms.whole <= alarms.part * hits.whole:
         return None, None
-    h, f = hits / positives, alarms / negatives
-    value = (yes / n - f) / (h - f)
-    p_, n_ = (yes + _Z**2 / 2) / (n + _Z**2), n + _Z**2
-    h_, f_ = (hits + 1) / (positives + 2), (alarms + 1) / (negatives + 2)
+    value, z = (p - f) / (h - f), student(yes.freedom)
+    (p_, n_), (h_, m_), (f_, k_) = (
+        ((share.part / share.whole * share.effective + more) / (share.effective + 2 * more), share.effective + 2 * more)
+        for share, more in ((yes, z * z / 2), (hits, 1), (alarms, 1))
+    )
     if h_ <= f_:
         return value, None
     centre = (p_ - f_) / (h_ - f_)
-    variance = p_ * (1 - p_) / n_
-    variance += centre**2 * h_ * (1 - h_) / (positives + 2) + (1 - centre) ** 2 * f_ * (1 - f_) / (negatives + 2)
-    half = _Z * math.sqrt(variance) / (h_ - f_)
+    variance = p_ * (1 - p_) / n_ + centre**2 * h_ * (1 - h_) / m_ + (1 - centre) ** 2 * f_ * (1 - f_) / k_
+    half = z * math.sqrt(variance) / (h_ - f_)
     return value, [min(value, centre - half), max(value, centre + half)]
 
 
-def difference(first: tuple[int, int], second: tuple[int, int]) -> tuple[float | None, Interval]:
-    """Difference of two independent shares (how many, of how many) with Newcombe's 95% interval (1998, method 10)."""
-    one, two = wilson_interval(*first), wilson_interval(*second)
-    if one is None or two is None:
+def difference(first: ClusteredShare, second: ClusteredShare) -> tuple[float | None, Interval]:
+    """Difference of two independent shares with Newcombe's 95% interval (1998, method 10)."""
+    one, two, p1, p2 = first.interval, second.interval, first.share, second.share
+    if one is None or two is None or p1 is None or p2 is None:
         return None, None
     (low1, high1), (low2, high2) = one, two
-    p1, p2 = first[0] / first[1], second[0] / second[1]
     return p1 - p2, [p1 - p2 - math.hypot(p1 - low1, high2 - p2), p1 - p2 + math.hypot(high1 - p1, p2 - low2)]
 
 
-# --- Resampling --------------------------------------------------------------------------------------------------
+# --- Arrays ------------------------------------------------------------------------------------------------------
 
 
-def resample(counts: Counts, resamples: int, seed: int) -> Counts:
-    """(...) counts -> (resamples, ...): as many rows drawn with replacement. Only the counts matter, not the rows."""
-    n = int(counts.sum())
-    if not n:
-        return np.zeros((resamples, *counts.shape), dtype=np.int64)
-    drawn = np.random.default_rng(seed).multinomial(n, counts.ravel() / n, size=resamples)
-    return drawn.reshape(resamples, *counts.shape)
-
-
-def percentiles(values: Floats) -> Interval:
-    """95% interval of (resamples,) values; None without any, or where more than 5% of them are undefined."""
-    return interval(values) if len(values) else None
+def by_class(rows: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    """Class -> counts, stacked in the order of the classes' names, which no order of a file's rows changes."""
+    return np.stack([rows[name] for name in sorted(rows)])
 
 
 def divide(part: NDArray[Any], whole: NDArray[Any]) -> Floats:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,46 +13,58 @@ from tqdm import tqdm
 
 from cprt.errors import InputError
 from cprt.images import load_image
+from eval.model_inversion.standard.outputs import StoredOutputs
 from eval.model_inversion.standard.spec import ClassifierSpec
 
 if TYPE_CHECKING:
     from PIL import Image
-    from torch import Tensor
+    from torch import Tensor, nn
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """Of N images: ``probabilities`` (N, classes), and ``features`` (N, D), what the last linear layer takes."""
+    """Of N images: ``probabilities`` (N, classes; none where only features were wanted), and ``features`` (N, D), what
+    the last linear layer takes."""
 
     probabilities: Floats
     features: Floats
 
 
 class Classifier:
-    """A network with its weights, ready to look at files. Raises InputError where the two do not fit."""
+    """A network that is shown files as ``spec`` says."""
 
-    def __init__(self, spec: ClassifierSpec, where: str):
-        import torch
+    def __init__(self, spec: ClassifierSpec, network: Callable[[Tensor], tuple[Tensor | None, Tensor]] | StoredOutputs):
+        self.spec, self._network = spec, network
 
+    @staticmethod
+    def open(spec: ClassifierSpec, where: str, features_only: bool = False) -> Classifier:
+        """The network that ``spec`` describes, or what one said elsewhere.
+
+        ``features_only``: stored outputs need no logits. Raises InputError where description and file do not fit.
+        """
+        path = Path(spec.weights)
+        if not path.is_file():
+            raise InputError.at(path, "no such file of weights")
+        if spec.library == "outputs":
+            return Classifier(spec, StoredOutputs(path, None if features_only else spec.num_classes))
         from eval.model_inversion.standard.program import Program
         from eval.model_inversion.standard.weights import load_network
 
-        self.spec = spec
-        self.device = "cuda" if torch.cuda.is_available() else "cpu"
         if spec.library == "program":
-            if not Path(spec.weights).is_file():
-                raise InputError.at(spec.weights, "no such file of weights")
-            self._network: Any = Program(Path(spec.weights), spec.num_classes, self.device)
-        else:
-            self._network = _Hooked(load_network(spec, where), spec, where, self.device)
+            return Classifier(spec, Program(path, spec.num_classes, device()))
+        return Classifier(spec, Hooked(load_network(spec, where), spec, where))
 
     def see(self, paths: Sequence[Path], batch_size: int, what: str) -> Outputs:
         """Raises InputError for an image that cannot be read, is smaller than the crop, or gives no finite logits."""
+        if isinstance(self._network, StoredOutputs):
+            logits, features = self._network.rows(paths)
+            odds = np.exp(logits - logits.max(axis=1, keepdims=True, initial=-np.inf))
+            return Outputs(odds / odds.sum(axis=1, keepdims=True), features)
         import torch
 
-        probabilities, features = [], []
+        seen = []
         with torch.inference_mode():
             for first in tqdm(range(0, len(paths), batch_size), desc=what, unit="batch", leave=False):
                 part = paths[first : first + batch_size]
@@ -65,24 +77,40 @@ class Classifier:
                 for path, finite in zip(part, logits.isfinite().all(dim=1).tolist(), strict=True):
                     if not finite:
                         raise InputError.at(path, f"{self.spec.name} gives logits that are not finite")
-                probabilities.append(logits.softmax(dim=1).cpu().numpy())
-                features.append(taken.double().flatten(1).cpu().numpy())
-        return Outputs(np.concatenate(probabilities), np.concatenate(features))
+                seen.append((logits.softmax(dim=1).cpu().numpy(), taken.double().flatten(1).cpu().numpy()))
+        return Outputs(*(np.concatenate(parts) for parts in zip(*seen, strict=True)))
 
     def _batch(self, paths: Sequence[Path]) -> Any:
         import torch
 
-        pixels = [np.asarray(self._crop(load_image(path), path), dtype=np.float32) / 255 for path in paths]
+        pixels = [self.pixels(path) for path in paths]
         for path, picture in zip(paths, pixels, strict=True):
             if picture.shape != pixels[0].shape:
                 raise InputError.at(path, "has another size than the images before it: give crop or resize")
-        normal = (np.stack(pixels) - np.asarray(self.spec.mean, np.float32)) / np.asarray(self.spec.std, np.float32)
-        return torch.from_numpy(normal).permute(0, 3, 1, 2).contiguous().to(self.device)
+        return self.normalised(torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2))
 
-    def _crop(self, image: Image.Image, path: Path) -> Image.Image:
+    def normalised(self, pictures_B3HW: Tensor) -> Tensor:
+        """On the network's device."""
+        import torch
+
+        mean, std = (torch.tensor(values)[:, None, None] for values in (self.spec.mean, self.spec.std))
+        return ((pictures_B3HW - mean) / std).contiguous().to(device())
+
+    def pixels(self, path: Path) -> NDArray[Any]:
+        """(H, W, 3) after crop and resize, values 0 to 1."""
+        import torch
         from PIL import Image
 
-        crop, resize = self.spec.crop, self.spec.resize
+        image, resize = self._crop(load_image(path), path), self.spec.resize
+        if resize is None or image.size == (resize, resize):
+            return np.asarray(image, dtype=np.float32) / 255
+        if self.spec.interpolation == "antialiased":
+            return np.asarray(image.resize((resize, resize), Image.Resampling.BILINEAR), dtype=np.float32) / 255
+        picture = torch.from_numpy(np.asarray(image, dtype=np.float32) / 255).permute(2, 0, 1)[None]
+        return torch.nn.functional.interpolate(picture, (resize, resize), mode="bilinear")[0].permute(1, 2, 0).numpy()
+
+    def _crop(self, image: Image.Image, path: Path) -> Image.Image:
+        crop = self.spec.crop
         if crop is not None:
             if isinstance(crop, int):
                 left, upper = (image.width - crop) // 2, (image.height - crop) // 2
@@ -92,15 +120,20 @@ class Classifier:
             if min(box) < 0 or box[2] > image.width or box[3] > image.height:
                 raise InputError.at(path, f"{image.width} x {image.height} pixels are too small for crop {crop}")
             image = image.crop(box)
-        if resize is not None and image.size != (resize, resize):
-            image = image.resize((resize, resize), Image.Resampling.BILINEAR)
         return image
 
 
-class _Hooked:
+def device() -> str:
+    """Where networks run."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+class Hooked:
     """A module as (features that its last linear layer takes, logits)."""
 
-    def __init__(self, model: Any, spec: ClassifierSpec, where: str, device: str):
+    def __init__(self, model: nn.Module, spec: ClassifierSpec, where: str):
         import torch
 
         heads = [
@@ -110,7 +143,7 @@ class _Hooked:
         ]
         if not heads:
             raise InputError.at(where, "has no last linear layer to take features from", field="architecture")
-        self.model = model.to(device).eval()
+        self.model = model.to(device()).eval()
         self._taken: Tensor | None = None
         heads[-1].register_forward_pre_hook(self._take)
 

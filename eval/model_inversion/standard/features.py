@@ -1,6 +1,13 @@
 """How near reconstructions come to private images in a network's features: distance, FID, PRDC.
 
-Each comes from the library that is used for it, or is None with a reason: a figure of too few images is none.
+Two conventions, since figures of one say nothing beside those of the other:
+
+* ``literature``: features of ImageNet's Inception (pool3, 2,048 of them), as PPA and MIBench take them. FID is computed
+  for any number of images; PRDC by their formulas.
+* ``evaluation model``: features of E. FID is None where there are no more images than features, since it then says
+  little but the number of images; PRDC by the library ``prdc`` (Naeem et al., 2020).
+
+Both are over the attacked classes alone. PRDC is the mean over classes.
 """
 
 from __future__ import annotations
@@ -14,6 +21,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
+LITERATURE, EVALUATION_MODEL = "literature", "evaluation model"
 PRDC = ("precision", "recall", "density", "coverage")
 
 
@@ -34,32 +42,70 @@ def nearest_squared(
     return nearest
 
 
-def frechet_distance(fake_ND: Floats, real_MD: Floats) -> tuple[float | None, str | None]:
-    """FID over given features: (distance, None), or (None, why not). All classes together.
+def nearness(
+    fake_ND: Floats,
+    fake_classes_N: NDArray[Any],
+    real_MD: Floats,
+    real_classes_M: NDArray[Any],
+    convention: str,
+    k: int,
+) -> dict[str, Any]:
+    """FID and PRDC by a convention, with what they rest on, ready for JSON.
 
-    Both covariances must have full rank, which takes more images than features; below that FID says little but the
-    number of images.
+    ``notes`` say why a figure is None, or rests on less than it should.
     """
-    dimensions = fake_ND.shape[1]
-    if min(len(fake_ND), len(real_MD)) <= dimensions:
-        return None, (
-            f"FID over {dimensions} features needs more than {dimensions} images on both sides; there are "
-            f"{len(fake_ND)} reconstructions and {len(real_MD)} private images"
+    attacked = np.isin(real_classes_M, fake_classes_N)
+    real_MD, real_classes_M = real_MD[attacked], real_classes_M[attacked]
+    few = min(len(fake_ND), len(real_MD)) <= fake_ND.shape[1]
+    notes = []
+    if few:
+        notes.append(
+            f"FID over {fake_ND.shape[1]} features of {len(fake_ND)} reconstructions and {len(real_MD)} private "
+            "images: more images than features on both sides would be needed"
+            + (" for a figure that does not depend on their number" if convention == LITERATURE else "")
         )
-    import torch
-    from torchmetrics.image.fid import FrechetInceptionDistance  # seconds: only where there is something to compute
+    fid = None
+    if min(len(fake_ND), len(real_MD)) >= 2 and (convention == LITERATURE or not few):
+        fid = frechet_distance(fake_ND, real_MD)
+    figures, classes, reason = prdc(fake_ND, fake_classes_N, real_MD, real_classes_M, k, convention)
+    return {
+        "convention": convention,
+        "fid": fid,
+        **figures,
+        "k": k,
+        "prdc_classes": classes,
+        "images": len(fake_ND),
+        "private_images": len(real_MD),
+        "feature_dimensions": fake_ND.shape[1],
+        "notes": notes + ([reason] if reason else []),
+    }
 
-    given = torch.nn.Identity()
-    given.num_features = dimensions  # torchmetrics asks for it where it did not build the network
-    metric = FrechetInceptionDistance(feature=given)
-    metric.update(torch.from_numpy(real_MD), real=True)  # float64 throughout, and so is the result
-    metric.update(torch.from_numpy(fake_ND), real=False)
-    distance = float(metric.compute())
-    return (distance, None) if np.isfinite(distance) else (None, "FID is not finite")
+
+def frechet_distance(first_ND: Floats, second_MD: Floats) -> float:
+    """FID over given features: |m1 - m2|^2 + tr(S1) + tr(S2) - 2 tr((S1 S2)^(1/2)) (Heusel et al., 2017).
+
+    With factors S = F F^T, the last trace is the sum of the singular values of F1^T F2: exact also where
+    the covariances have no full rank, where a matrix root is not.
+    """
+    means, factors, traces = [], [], 0.0
+    for features in (first_ND, second_MD):
+        centred = (features - features.mean(axis=0)) / np.sqrt(len(features) - 1)
+        means.append(features.mean(axis=0))
+        traces += float((centred**2).sum())
+        if len(centred) > centred.shape[1]:  # D x D serves as well as N x D
+            centred = np.linalg.qr(centred, mode="r")
+        factors.append(centred)
+    root = float(np.linalg.svd(factors[0] @ factors[1].T, compute_uv=False).sum())
+    return max(0.0, float(((means[0] - means[1]) ** 2).sum()) + traces - 2 * root)
 
 
 def prdc(
-    fake_ND: Floats, fake_classes_N: NDArray[Any], real_MD: Floats, real_classes_M: NDArray[Any], k: int
+    fake_ND: Floats,
+    fake_classes_N: NDArray[Any],
+    real_MD: Floats,
+    real_classes_M: NDArray[Any],
+    k: int,
+    convention: str = EVALUATION_MODEL,
 ) -> tuple[dict[str, float | None], int, str | None]:
     """Precision, recall, density and coverage within each class, averaged over the classes where they are defined.
 
@@ -68,18 +114,39 @@ def prdc(
     Returns:
         the four figures, the number of classes they come from, and why they are None or rest on fewer classes.
     """
-    from prdc import compute_prdc
-
     names = np.unique(fake_classes_N)
     found = []
     for name in names:
         fake, real = fake_ND[fake_classes_N == name], real_MD[real_classes_M == name]
         if min(len(fake), len(real)) >= k + 2:
-            with contextlib.redirect_stdout(io.StringIO()):  # it prints how many there are
-                found.append(compute_prdc(real, fake, nearest_k=k))
+            found.append(_of_literature(fake, real, k) if convention == LITERATURE else _of_library(fake, real, k))
     left = len(names) - len(found)
     reason = (
         f"PRDC with k = {k} needs {k + 2} images of a class on both sides; {left} of {len(names)} classes have fewer"
     )
     figures = {name: float(np.mean([one[name] for one in found])) if found else None for name in PRDC}
     return figures, len(found), reason if left else None
+
+
+def _of_library(fake_ND: Floats, real_MD: Floats, k: int) -> dict[str, float]:
+    from prdc import compute_prdc
+
+    with contextlib.redirect_stdout(io.StringIO()):  # it prints how many there are
+        return compute_prdc(real_MD, fake_ND, nearest_k=k)
+
+
+def _of_literature(fake_ND: Floats, real_MD: Floats, k: int) -> dict[str, float]:
+    """As PPA computes them: only the nearest image of the other side decides on precision and recall, and density is
+    a mean over private images, not over reconstructions."""
+    from scipy.spatial.distance import cdist
+
+    radius_real, radius_fake = (np.sort(cdist(side, side), axis=1)[:, k] for side in (real_MD, fake_ND))
+    distance = cdist(fake_ND, real_MD)
+    nearest_real, nearest_fake = distance.argmin(axis=1), distance.argmin(axis=0)
+    inside = distance <= radius_real
+    return {
+        "precision": float((distance.min(axis=1) <= radius_real[nearest_real]).mean()),
+        "recall": float((distance.min(axis=0) <= radius_fake[nearest_fake]).mean()),
+        "density": float(inside.sum(axis=0).mean() / k),
+        "coverage": float(inside.any(axis=0).mean()),
+    }

@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.images import ImageIndex
-from cprt.metrics.bootstrap import wilson_interval
 from cprt.provenance import sign, write_run
 from cprt.records import write_json
 from cprt.tables import write_csv
 from eval.model_inversion.standard.classifier import Classifier, Outputs
-from eval.model_inversion.standard.features import PRDC, frechet_distance, nearest_squared, prdc
+from eval.model_inversion.standard.extraction import StudentSpec, train_student
+from eval.model_inversion.standard.features import EVALUATION_MODEL, LITERATURE, PRDC, nearness
+from eval.model_inversion.standard.measures import accuracies, distance, of_evaluation_model, ranks
 from eval.model_inversion.standard.spec import ClassifierSpec, ClassIndex
 
 HEADER = ("filename", "class", "prediction", "top5", "confidence", "predicted_class")
@@ -38,7 +39,14 @@ class StandardArguments:
     private: str | None = option("folder of private images, CLASS/FILE, for distance, FID and PRDC", None)
     clean: str | None = option("folder of private test images, CLASS/FILE, for the classifier's own accuracy", None)
     features: dict[str, Any] | None = option(
-        "another network for FID alone, a mapping as classifier; null: the classifier's features", None
+        "ImageNet's Inception for FID and PRDC as the literature has them, a mapping as classifier", None
+    )
+    embedding: dict[str, Any] | None = option(
+        "another network for the feature distance, such as FaceNet in PPA, a mapping as classifier", None
+    )
+    student: dict[str, Any] | None = option(
+        "a network to train on the reconstructions for the knowledge-extraction score: see configs/mi/standard.yaml",
+        None,
     )
     k: int = option("neighbours in PRDC", 3)
     batch_size: int = option("images at a time", 64)
@@ -70,6 +78,13 @@ class Files:
                 raise InputError.at(path, f"does not lie in {folder}/<class>/")
         return Files(paths, np.asarray([path.parent.name for path in paths], dtype=object))
 
+    def of_classes(self, names: set[str]) -> Files:
+        """Those of some classes. Raises InputError where there are none."""
+        kept = [row for row, name in enumerate(self.classes) if name in names]
+        if not kept:
+            raise InputError(f"{self.paths[0].parent.parent}: has no images of the attacked classes")
+        return Files([self.paths[row] for row in kept], self.classes[kept])
+
     def logits(self, index: ClassIndex) -> NDArray[np.int64]:
         """(N,) of the classes that the folders name."""
         return np.asarray([index.logit(name, str(path)) for name, path in zip(self.classes, self.paths, strict=True)])
@@ -79,111 +94,107 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Command line of ``cprt mi-standard``."""
     (args,) = parse(StandardArguments, argv, prog="cprt mi-standard", description=(__doc__ or "").partition("\n")[0])
     spec = ClassifierSpec.read(args.classifier, "classifier")
-    other = None if args.features is None else ClassifierSpec.read(args.features, "features")
+    others = {
+        name: ClassifierSpec.read(row, name)
+        for name, row in (("features", args.features), ("embedding", args.embedding))
+        if row is not None
+    }
+    student = None if args.student is None else StudentSpec.read(args.student, "student")
     images = Files.read(args.images)
     private, clean = (None if folder is None else Files.read(folder) for folder in (args.private, args.clean))
+    if private is None and (others or student):
+        raise InputError(f"{', '.join([*others, *(['student'] if student else [])])}: needs --private")
     index = spec.index(None if private is None else sorted(set(private.classes)), "classifier")
     claimed = images.logits(index)
+    real_classes = None if private is None else private.logits(index)
 
-    classifier = Classifier(spec, "classifier")
+    classifier = Classifier.open(spec, "classifier")
     seen = classifier.see(images.paths, args.batch_size, "reconstructions")
     of_private = None if private is None else classifier.see(private.paths, args.batch_size, "private images")
     figures = accuracies(seen, claimed)
-    nearness, reasons = _nearness(seen, of_private, images, private, claimed, index, args.k)
-    if other is not None and private is not None:
-        network = Classifier(other, "features")
-        sides = [network.see(files.paths, args.batch_size, "features for FID").features for files in (images, private)]
-        nearness["fid"], reasons["fid"] = frechet_distance(*sides)
+    near, reasons = of_evaluation_model(seen, claimed, of_private, real_classes, args.k)
+    beside: dict[str, Any] = {"literature": None, "embedding": None}
+    if private is not None and real_classes is not None:
+        for name, other in others.items():
+            beside |= _in_features_of(other, name, (images, claimed), (private, real_classes), args)
+    if "features" not in others:
+        reasons["literature"] = "no ImageNet Inception was given (features)"
     reasons["top5_accuracy"] = None if figures["top5_accuracy"] is not None else "top 5 of 5 classes or fewer is all"
     own = None
     if clean is not None:
         own = accuracies(classifier.see(clean.paths, args.batch_size, "clean images"), clean.logits(index))
     else:
         reasons["clean"] = "no folder of clean images was given"
+    extraction = None
+    if student is not None and private is not None:
+        extraction = _extraction(student, images, claimed, private, clean, index, args)
     report = {
         **figures,
-        **nearness,
+        **near,
+        "convention": EVALUATION_MODEL,
         "k": args.k,
         "classes": len(set(images.classes)),
+        **beside,
+        "extraction": extraction,
         "undefined": {name: reason for name, reason in reasons.items() if reason},
         "classifier": spec.record() | {"logits": index.names},
         "clean": own,
-        "features": None if other is None else other.record(),
     }
     out = Path(args.out)
     sign("cprt mi-standard", out / "run.json")
     _write_predictions(out / "prediction.csv", images, claimed, seen, index)
     write_json(out / "standard.json", report)
-    files = {"weights": spec.weights} | ({} if other is None else {"features": other.weights})
+    files = {"weights": spec.weights} | {name: other.weights for name, other in others.items()}
     write_run("cprt mi-standard", out, args, files, images={"n": len(images.paths)})
-    print(f"{args.out}: {summary_line(report)}")
+    first, *more = lines(report)
+    print("\n  ".join([f"{args.out}: {first}", *more]))
 
 
-def accuracies(seen: Outputs, claimed_N: NDArray[np.int64]) -> dict[str, Any]:
-    """Top-1 and top-5 accuracy, each with its 95% Wilson interval, and the mean probability of the claimed class.
-
-    A class ties with another where their probabilities are equal; then the lower logit counts as the likelier.
-    """
-    rank = _ranks(seen, claimed_N)
-    n, classes = seen.probabilities.shape
-    first, five = int((rank == 0).sum()), int((rank < 5).sum()) if classes > 5 else None
-    return {
-        "n": n,
-        "top1_accuracy": first / n,
-        "top5_accuracy": None if five is None else five / n,
-        "confidence": float(seen.probabilities[np.arange(n), claimed_N].mean()),
-        "ci": {
-            "top1_accuracy": wilson_interval(first, n),
-            "top5_accuracy": None if five is None else wilson_interval(five, n),
-        },
-    }
-
-
-def _ranks(seen: Outputs, claimed_N: NDArray[np.int64]) -> NDArray[np.int64]:
-    """(N,) how many classes the classifier finds likelier than the claimed one."""
-    order = np.argsort(-seen.probabilities, axis=1, kind="stable")
-    return np.argmax(order == claimed_N[:, None], axis=1)
-
-
-def _nearness(
-    seen: Outputs,
-    of_private: Outputs | None,
-    images: Files,
-    private: Files | None,
-    claimed_N: NDArray[np.int64],
-    index: ClassIndex,
-    k: int,
-) -> tuple[dict[str, Any], dict[str, str | None]]:
-    """Figures that compare features with those of private images, and why some are null."""
-    if of_private is None or private is None:
-        absent = "no folder of private images was given"
-        return (
-            dict.fromkeys(("feature_distance", "feature_dimensions", "fid", *PRDC, "prdc_classes")),
-            dict.fromkeys(("feature_distance", "fid", "prdc"), absent),
-        )
-    real_classes = private.logits(index)
-    nearest = nearest_squared(seen.features, claimed_N, of_private.features, real_classes)
-    near = nearest[~np.isnan(nearest)]
-    fid, fid_reason = frechet_distance(seen.features, of_private.features)
-    figures, classes, prdc_reason = prdc(seen.features, claimed_N, of_private.features, real_classes, k)
-    without = len(nearest) - len(near)
-    reason = f"{without} of {len(nearest)} reconstructions are of classes without private images" if without else None
-    return (
-        {
-            "feature_distance": float(near.mean()) if len(near) else None,
-            "feature_dimensions": seen.features.shape[1],
-            "fid": fid,
-            **figures,
-            "prdc_classes": classes,
-        },
-        {"feature_distance": reason, "fid": fid_reason, "prdc": prdc_reason},
+def _in_features_of(
+    spec: ClassifierSpec,
+    name: str,
+    images: tuple[Files, NDArray[np.int64]],
+    private: tuple[Files, NDArray[np.int64]],
+    args: StandardArguments,
+) -> dict[str, Any]:
+    """``literature`` or ``embedding`` of the report: what another network's features say."""
+    network = Classifier.open(spec, name, features_only=True)
+    (fake, claimed), (real, real_classes) = (
+        (network.see(files.paths, args.batch_size, f"features for {name}").features, classes)
+        for files, classes in (images, private)
     )
+    if name == "features":
+        found = nearness(fake, claimed, real, real_classes, LITERATURE, args.k)
+        return {"literature": found | {"network": spec.record()}}
+    apart, reason = distance(fake, claimed, real, real_classes)
+    return {name: {"feature_distance": apart, "note": reason, "network": spec.record()}}
+
+
+def _extraction(
+    spec: StudentSpec,
+    images: Files,
+    claimed_N: NDArray[np.int64],
+    private: Files,
+    clean: Files | None,
+    index: ClassIndex,
+    args: StandardArguments,
+) -> dict[str, Any]:
+    """Accuracy of a student of the reconstructions on private images of the attacked classes, and on clean ones."""
+    student = train_student(spec, images.paths, claimed_N, len(index.names), "student")
+    found: dict[str, Any] = {"student": spec.record()}
+    for name, files in (("private", private), ("clean", clean)):
+        found[name] = None
+        if files is not None:
+            attacked = files.of_classes(set(images.classes))
+            seen = student.see(attacked.paths, args.batch_size, f"{name} images, student")
+            found[name] = accuracies(seen, attacked.logits(index))
+    return found
 
 
 def _write_predictions(
     path: Path, images: Files, claimed_N: NDArray[np.int64], seen: Outputs, index: ClassIndex
 ) -> None:
-    rank, names, rows = _ranks(seen, claimed_N), index.names, []
+    rank, names, rows = ranks(seen, claimed_N), index.names, []
     for row, (file, name) in enumerate(zip(images.paths, images.classes, strict=True)):
         top5 = "" if len(names) <= 5 else "yes" if rank[row] < 5 else "no"
         probabilities = seen.probabilities[row]
@@ -193,20 +204,34 @@ def _write_predictions(
     write_csv(path, HEADER, rows)
 
 
-def summary_line(report: Mapping[str, Any]) -> str:
-    """What matters of a report, in a line."""
+def lines(report: Mapping[str, Any]) -> list[str]:
+    """What matters of a report, each figure of nearness with its convention."""
 
     def show(value: float | None, form: str) -> str:
         return "-" if value is None else format(value, form)
 
-    own = report["clean"]
+    def near(of: Mapping[str, Any]) -> str:
+        return f"FID {show(of['fid'], '.2f')}, " + ", ".join(f"{name} {show(of[name], '.3f')}" for name in PRDC)
+
+    own, literature, face = report["clean"], report["literature"], report["embedding"]
     name = report["classifier"]["name"]
-    return (
-        f"{name} takes {report['top1_accuracy']:.1%} of {report['n']} for the class they claim (top 5 "
-        f"{show(report['top5_accuracy'], '.1%')}, confidence {report['confidence']:.3f}); feature distance "
-        f"{show(report['feature_distance'], '.2f')}, FID {show(report['fid'], '.2f')}; of clean images "
-        f"{show(own and own['top1_accuracy'], '.1%')}"
-    )
+    found = [
+        f"{name} takes {report['top1_accuracy']:.1%} of {report['n']} for the class they claim "
+        f"(top 5 {show(report['top5_accuracy'], '.1%')}, confidence {report['confidence']:.3f}), of clean images "
+        f"{show(own and own['top1_accuracy'], '.1%')}",
+        f"features of {name}: distance {show(report['feature_distance'], '.2f')}, {near(report)}",
+    ]
+    if face is not None:
+        found.append(f"features of {face['network']['name']}: distance {show(face['feature_distance'], '.4f')}")
+    if literature is None:
+        found.append("literature's convention (ImageNet Inception, pool3): not computed, no features were given")
+    else:
+        found.append(f"literature's convention, features of {literature['network']['name']}: {near(literature)}")
+    if report["extraction"] is not None:
+        of = report["extraction"]
+        scores = [f"{of[name]['top1_accuracy']:.1%} of {name} images" for name in ("private", "clean") if of[name]]
+        found.append(f"knowledge extraction: a student of the reconstructions knows {', '.join(scores)}")
+    return found
 
 
 if __name__ == "__main__":

@@ -27,32 +27,36 @@ class ClassifierSpec:
 
     Attributes:
         name: what reports call it.
-        library: where the architecture comes from: timm, torchvision, or none for a ``program``, a file that
-            ``torch.export.save`` wrote and that holds the network as well.
-        architecture: its name there, such as inception_v3; null for a program.
-        weights: the program, or a state dict: safetensors, or what ``torch.save`` makes of a dictionary of tensors.
+        library: where the architecture comes from: timm, torchvision, ``reference`` (networks of the literature,
+            ``reference.py``), or none: a ``program`` is a file that ``torch.export.save`` wrote and that holds the
+            network as well, ``outputs`` an .npz of logits and features that were computed elsewhere (``outputs.py``).
+        architecture: its name there, such as inception_v3; null for a program and for outputs.
+        weights: the program, the .npz, or a state dict: safetensors, or a dictionary of tensors by ``torch.save``.
         num_classes: logits.
         classes: which class a logit is. ``numeric``: class 7 (or 007) is logit 7. ``sorted``: the folders of private
             images, sorted as text, as torchvision's ImageFolder does (10 comes before 2). Or the names in order.
         crop: what of an image is shown: null for all, a number for a square of so many pixels in the middle, or
             [left, upper, right, lower] in pixels.
-        resize: the crop is resized to a square of so many pixels (bilinear, antialiased); null leaves it.
+        resize: the crop is resized to a square of so many pixels; null leaves it.
         mean, std: of each channel, in values 0 to 1; subtracted and divided by.
+        interpolation: of the resize, bilinear: ``antialiased``, as Pillow and torchvision do it, or ``plain``, as
+            ``torch.nn.functional.interpolate`` does it by default (FID, kornia).
         options: further arguments of the constructor.
         key: where in the file the state dict stands, such as model_state_dict; null: it is the file.
         prefix: what to cut from the beginning of every tensor's name, such as "model.".
     """
 
     name: str
-    library: Literal["timm", "torchvision", "program"]
+    library: Literal["timm", "torchvision", "reference", "program", "outputs"]
     architecture: str | None
     weights: str
     num_classes: int
     classes: Literal["numeric", "sorted"] | list[str]
     crop: int | list[int] | None
     resize: int | None
-    mean: list[float]
-    std: list[float]
+    mean: list[float] | None
+    std: list[float] | None
+    interpolation: Literal["antialiased", "plain"] = "antialiased"
     options: dict[str, Any] = field(default_factory=dict)
     key: str | None = None
     prefix: str = ""
@@ -71,7 +75,7 @@ class ClassifierSpec:
                     raise InputError.at(where, "is missing: it must be stated", field=spec_field.name)
             elif not fits(row[spec_field.name], hints[spec_field.name]):
                 raise InputError.at(where, f"{row[spec_field.name]!r} does not fit", field=spec_field.name)
-        numbers = {name: [float(value) for value in row[name]] for name in ("mean", "std")}
+        numbers = {name: row[name] and [float(value) for value in row[name]] for name in ("mean", "std")}
         spec = ClassifierSpec(**{**row, **numbers})
         spec._check(where)
         return spec
@@ -80,10 +84,11 @@ class ClassifierSpec:
         def fail(name: str, message: str) -> InputError:
             return InputError.at(where, message, field=name)
 
-        if self.library == "program":
-            for name in ("architecture", "key", "prefix", "options"):
+        if self.library in ("program", "outputs"):
+            looks = () if self.library == "program" else ("crop", "resize", "mean", "std")
+            for name in ("architecture", "key", "prefix", "options", *looks):
                 if getattr(self, name):
-                    raise fail(name, "must be null or left out: a program is the network as well")
+                    raise fail(name, f"must be null or left out where library is {self.library}")
         elif not (self.architecture or "").replace("_", "").replace(".", "").isalnum():  # timm also takes hub addresses
             raise fail("architecture", f"{self.architecture!r} is not the name of an architecture")
         if self.num_classes < 2:
@@ -100,11 +105,12 @@ class ClassifierSpec:
             raise fail("crop", f"must be at least 1, not {self.crop}")
         if self.resize is not None and self.resize < 1:
             raise fail("resize", f"must be at least 1, not {self.resize}")
-        for name in ("mean", "std"):
-            if len(getattr(self, name)) != 3 or not np.isfinite(getattr(self, name)).all():
+        for name in ("mean", "std") if self.library != "outputs" else ():
+            values = getattr(self, name)
+            if values is None or len(values) != 3 or not np.isfinite(values).all():
                 raise fail(name, "must be three numbers")
-        if min(self.std) <= 0:
-            raise fail("std", "must be more than 0")
+            if name == "std" and min(values) <= 0:
+                raise fail("std", "must be more than 0")
         for name, value in self.options.items():
             if str(name).startswith("pretrained") or not isinstance(value, (bool, int, float)):
                 raise fail(f"options.{name}", "only sizes and switches, and nothing that fetches other weights")
@@ -132,7 +138,6 @@ class ClassifierSpec:
             **dataclasses.asdict(self),
             "weights": Path(self.weights).name,
             "weights_sha256": file_digest(self.weights),
-            "interpolation": "bilinear, antialiased",
         }
 
 

@@ -11,17 +11,28 @@ from eval.model_inversion.standard.spec import ClassifierSpec
 if TYPE_CHECKING:
     from torch import nn
 
+# Auxiliary heads: arguments of the architectures that have one, and how their tensors are called.
+_WITHOUT_HEAD = {"inception_v3": ("aux_logits", "init_weights"), "googlenet": ("aux_logits", "init_weights")}
+_HEADS = ("AuxLogits.", "aux1.", "aux2.")
+
 
 def load_network(spec: ClassifierSpec, where: str) -> nn.Module:
     """The architecture that ``spec`` names with the weights that it names. Raises InputError where they do not fit."""
     state = _read_state(spec)
-    model = _build(spec, where)
+    model = build(spec, where)
     _load(model, state, spec)
     return model
 
 
-def _build(spec: ClassifierSpec, where: str) -> nn.Module:
-    """The architecture with random weights."""
+def build(spec: ClassifierSpec, where: str) -> nn.Module:
+    """The architecture with random weights. An auxiliary head, which only training has a use for, is left out."""
+    if spec.library == "reference":
+        from eval.model_inversion.standard.reference import ARCHITECTURES
+
+        if spec.architecture not in ARCHITECTURES:
+            known = ", ".join(ARCHITECTURES)
+            raise InputError.at(where, f"{spec.architecture!r} is not one of {known}", field="architecture")
+        return ARCHITECTURES[spec.architecture](spec.num_classes)
     try:
         if spec.library == "timm":
             import timm
@@ -31,7 +42,8 @@ def _build(spec: ClassifierSpec, where: str) -> nn.Module:
             )
         from torchvision.models import get_model
 
-        return get_model(spec.architecture, weights=None, num_classes=spec.num_classes, **spec.options)
+        options = dict.fromkeys(_WITHOUT_HEAD.get(str(spec.architecture), ()), False) | spec.options
+        return get_model(spec.architecture, weights=None, num_classes=spec.num_classes, **options)
     except (RuntimeError, ValueError, TypeError, KeyError, AssertionError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError.at(
@@ -39,13 +51,19 @@ def _build(spec: ClassifierSpec, where: str) -> nn.Module:
         ) from error
 
 
+def load_body(model: nn.Module, spec: ClassifierSpec) -> None:
+    """All weights but those of the last layer, which may be of other classes. Raises InputError."""
+    wanted, state = model.state_dict(), _read_state(spec)
+    fresh = {name for name, tensor in wanted.items() if spec.num_classes in tensor.shape and name in state}
+    fresh = {name for name in fresh if state[name].shape != wanted[name].shape}
+    _load(model, state | {name: wanted[name] for name in fresh}, spec)
+
+
 def _read_state(spec: ClassifierSpec) -> dict[str, Any]:
     """Name -> tensor. A pickle is read by torch's own restricted reader, which runs no code that the file brings."""
     import torch
 
     path = Path(spec.weights)
-    if not path.is_file():
-        raise InputError.at(path, "no such file of weights")
     try:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
@@ -73,6 +91,10 @@ def _read_state(spec: ClassifierSpec) -> dict[str, Any]:
 
 def _load(model: nn.Module, state: dict[str, Any], spec: ClassifierSpec) -> None:
     wanted = model.state_dict()
+    counters = {name for name in wanted if name.endswith(".num_batches_tracked")}  # no part of inference
+    state = {name: wanted[name] for name in counters} | state
+    if not any(name.startswith(_HEADS) for name in wanted):
+        state = {name: tensor for name, tensor in state.items() if not name.startswith(_HEADS)}
     for problem, names in (("lacks", wanted.keys() - state.keys()), ("has no place for", state.keys() - wanted.keys())):
         if names:
             first, more = min(names), f" and {len(names) - 1} more" if len(names) > 1 else ""

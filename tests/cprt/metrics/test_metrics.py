@@ -22,6 +22,7 @@ from cprt.errors import InputError
 from cprt.metrics import severity as metrics
 from cprt.metrics.bootstrap import weights_of
 from cprt.metrics.pairs import sample_pairs, sampled_shares
+from cprt.metrics.results import to_json
 from cprt.scoring import levels_of, severities
 from cprt.taxonomy import Taxonomy
 
@@ -53,6 +54,11 @@ def pairs_by_loop(truth, prediction, levels):
         untied = pairs[kind] - tied[kind]
         shares[f"{kind}_accuracy_no_ties"] = right[kind] / untied if untied else None
     return shares
+
+
+def evaluated(*columns, **options):
+    """What metrics.json holds of ``evaluate``."""
+    return to_json(metrics.evaluate(*columns, **options))
 
 
 def point_figures(truth, prediction, levels):
@@ -185,7 +191,7 @@ def as_rows(truth, prediction, levels):
 def test_evaluate_gives_every_key_and_is_json():
     truth, prediction, levels = drawn(400)
     labels, predictions = as_rows(truth, prediction, levels)
-    found = metrics.evaluate(labels, predictions[::-1], resamples=200)  # joined by id, not by place
+    found = evaluated(labels, predictions[::-1], resamples=200)  # joined by id, not by place
     assert {name: found[name] for name in FIGURES} == pytest.approx(point_figures(truth, prediction, levels))
     assert found["n"] == 400 and found["coverage"] == 1
     assert found["status_counts"] == {"ok": 400, "unparsed": 0, "refused": 0, "error": 0, "missing": 0}
@@ -197,13 +203,13 @@ def test_evaluate_gives_every_key_and_is_json():
         assert low < found[name] < high
     assert found["ci_method"]["resamples"] == 200 and found["ci_method"]["undefined_resamples"] == {}
     json.dumps(found, allow_nan=False)
-    assert found == metrics.evaluate(labels, predictions, resamples=200)
-    assert found["ci"] != metrics.evaluate(labels, predictions, resamples=200, seed=1)["ci"]
+    assert found == evaluated(labels, predictions, resamples=200)
+    assert found["ci"] != evaluated(labels, predictions, resamples=200, seed=1)["ci"]
 
 
 def test_every_cell_of_the_confusion_has_an_interval_that_equals_its_resamples():
     truth, prediction, levels = drawn(60)
-    found = metrics.evaluate(*as_rows(truth, prediction, levels), resamples=100)
+    found = evaluated(*as_rows(truth, prediction, levels), resamples=100)
     rows = np.random.default_rng(0).integers(60, size=(100, 60))
     counts = [sk.confusion_matrix(levels[row], levels_of(prediction)[row], labels=[1, 2, 3, 4]) for row in rows]
     expected = np.percentile(counts, [2.5, 97.5], axis=0)
@@ -243,7 +249,7 @@ def test_all_pairs_are_equally_probable_however_rare():
 
 def test_the_sampled_accuracy_is_near_that_of_all_pairs_with_an_interval_of_its_own():
     truth, prediction, levels = drawn(2000)
-    found = metrics.evaluate(*as_rows(truth, prediction, levels), resamples=100)
+    found = evaluated(*as_rows(truth, prediction, levels), resamples=100)
     sampled = found["sampled_pairs"]
     assert sampled["pairs"] == 10_000 and sampled["seed"] == 0
     for name in metrics.PairwiseAccuracy.__dataclass_fields__:
@@ -286,7 +292,7 @@ def test_the_paired_test_sees_what_unpaired_intervals_hide_and_nothing_where_the
     truth, first, levels = drawn(400)
     second = np.clip(first - 0.01, 0, 1)  # a hundredth lower for every image
     found = metrics.paired_difference(truth, first, second, levels, resamples=500)
-    wide = metrics.evaluate(*as_rows(truth, first, levels), resamples=200)["ci"]["bias"]
+    wide = evaluated(*as_rows(truth, first, levels), resamples=200)["ci"]["bias"]
     assert found["bias"]["p"] < 0.01 and 0 < found["bias"]["ci"][0] < found["bias"]["ci"][1] < wide[1] - wide[0]
     same = metrics.paired_difference(truth, first, first, levels, resamples=50)
     assert all(row == {"difference": 0, "ci": [0, 0], "p": 1} for row in same.values())
@@ -337,7 +343,7 @@ def test_a_paired_difference_of_what_is_undefined_is_null():
 
 def test_interval_agrees_with_scipy_bootstrap():
     truth, prediction, levels = drawn(300)
-    found = metrics.evaluate(*as_rows(truth, prediction, levels))["ci"]["mae"]
+    found = evaluated(*as_rows(truth, prediction, levels))["ci"]["mae"]
     expected = stats.bootstrap(
         (np.abs(prediction - truth),), np.mean, method="percentile", n_resamples=2000, rng=np.random.default_rng(0)
     ).confidence_interval
@@ -348,7 +354,7 @@ def test_missing_answers_count_against_coverage_only():
     truth, prediction, levels = drawn(10)
     labels, predictions = as_rows(truth, prediction, levels)
     holes = [("image_0", "refused", None), ("image_1", "unparsed", None), ("image_2", "error", None)]
-    found = metrics.evaluate(labels, holes + predictions[4:])
+    found = evaluated(labels, holes + predictions[4:])
     assert (found["n"], found["coverage"]) == (10, 0.6)
     assert found["status_counts"] == {"ok": 6, "unparsed": 1, "refused": 1, "error": 1, "missing": 1}
     assert found["mae"] == pytest.approx(np.abs(prediction[4:] - truth[4:]).mean())
@@ -358,15 +364,15 @@ def test_missing_answers_count_against_coverage_only():
 
 @pytest.mark.parametrize("predictions", [[], [("a", "refused", None), ("b", "error", None)]])
 def test_without_any_score_every_figure_is_null(predictions):
-    found = metrics.evaluate([("a", 1, 0.8), ("b", 4, 0.1)], predictions)
+    found = evaluated([("a", 1, 0.8), ("b", 4, 0.1)], predictions)
     assert found["coverage"] == 0
     assert {found[name] for name in FIGURES} == {None}
-    assert metrics.evaluate([], [])["coverage"] is None
+    assert evaluated([], [])["coverage"] is None
 
 
 def test_a_constant_has_no_correlation_but_all_other_figures():
     truth, _, levels = drawn(50)
-    found = metrics.evaluate(*as_rows(truth, np.full(50, 0.5), levels), resamples=100)
+    found = evaluated(*as_rows(truth, np.full(50, 0.5), levels), resamples=100)
     assert (found["pearson"], found["spearman"], found["pairwise_accuracy_no_ties"]) == (None, None, None)
     assert found["pairwise_accuracy"] == 0 and found["mae"] > 0 and found["level_accuracy"] is not None
     assert found["ci"]["pearson"] is None and found["ci"]["mae"] is not None
@@ -377,14 +383,14 @@ def test_resamples_without_the_figure_are_counted_and_too_many_leave_no_interval
     # The one row that differs is missing from (1 - 1/n)^n of the resamples; any of four from about 1% of them.
     for differing, undefined, tolerance in ((1, 358, 60), (4, 11, 11)):
         prediction = np.where(np.arange(20) < differing, 0.9, 0.5)
-        found = metrics.evaluate(*as_rows(np.linspace(0.1, 0.9, 20), prediction, np.ones(20, dtype=int)))
+        found = evaluated(*as_rows(np.linspace(0.1, 0.9, 20), prediction, np.ones(20, dtype=int)))
         assert found["pearson"] is not None
         assert found["ci_method"]["undefined_resamples"]["pearson"] == pytest.approx(undefined, abs=tolerance)
         assert (found["ci"]["pearson"] is None) is (differing == 1)
 
 
 def test_levels_come_from_the_labels_not_from_their_scores():
-    found = metrics.evaluate([("a", 2, 0.711), ("b", 4, 0.0)], [("a", "ok", 0.711), ("b", "ok", 0.0)])
+    found = evaluated([("a", 2, 0.711), ("b", 4, 0.0)], [("a", "ok", 0.711), ("b", "ok", 0.0)])
     assert found["level_accuracy"] == 0.5
     assert found["confusion"] == [[0, 0, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 1]]
 
@@ -410,7 +416,7 @@ LABEL = ("a", 1, 0.8)
 )
 def test_bad_rows_are_input_errors(labels, predictions, reason):
     with pytest.raises(InputError, match=reason) as error:
-        metrics.evaluate(labels, predictions)
+        evaluated(labels, predictions)
     assert "\n" not in str(error.value)
 
 
@@ -423,7 +429,7 @@ def test_the_test_split_is_fast():
     assert time.process_time() - start < 0.25
     labels, predictions = as_rows(truth, prediction, levels)
     start = time.process_time()
-    metrics.evaluate(labels, predictions)
+    evaluated(labels, predictions)
     assert time.process_time() - start < 20
 
 

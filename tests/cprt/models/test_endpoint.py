@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gzip
 import io
 import json
 import logging
+import math
 import time
 from dataclasses import replace
+from datetime import date
 from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import numpy as np
 import pytest
 from loopback import FAULTS, Misbehaving, first_try_fails, identity
@@ -35,6 +39,7 @@ from cprt.models.response_cache import ResponseCache
 from cprt.models.spec import ModelSpec, Request, Response
 
 SECRET = "sk-test-5Q9vXkW2mZ8"
+SERVED = {"name": "a", "model": "m", "base_url": "http://localhost/v1"}
 
 
 def spec(url: str, **more: Any) -> ModelSpec:
@@ -184,6 +189,69 @@ def test_options_that_the_endpoint_refuses_are_left_out_and_recorded():
     assert server.bodies[-1]["max_completion_tokens"] == 7
 
 
+VLLM = "Requested sample logprobs of 20, which is greater than max allowed: 5"
+
+
+@pytest.mark.parametrize(
+    ("most", "message", "status", "tried"),
+    [
+        (None, "Unsupported parameter: 'logprobs' is not supported with this model.", 400, [20, None]),
+        (None, "Logprobs is not enabled for models/gemini-2.5-pro", 400, [20, None]),
+        (None, "LOGPROBS are not available", 422, [20, None]),
+        (None, "", 400, [20, None]),
+        (None, "Request contains an invalid argument.", 400, [20, None]),
+        (5, VLLM, 400, [20, 5]),
+        (8, "'top_logprobs' must be between 0 and 8", 422, [20, 8]),
+        (5, "Input should be less than or equal to 5 (body.top_logprobs)", 422, [20, 5]),
+        (5, "top_logprobs: at most 5 for gpt-4.1-mini-2025, you sent 20", 400, [20, 5]),
+        (5, "top_logprobs is too large", 400, [20, 5]),
+        (19, "logprobs must be in the range [0, 20)", 400, [20, 5]),
+        (3, "top_logprobs is too large: 5 is more than 3", 400, [20, 5, 3]),
+    ],
+)
+def test_logprobs_that_are_refused_become_fewer_or_none(most: int | None, message: str, status: int, tried: list):
+    def limited(body: dict[str, Any]) -> Any:
+        if body.get("top_logprobs", 0) > (most or 0):
+            return status, {"error": {"message": message}} if message else {}
+        logprobs = {"content": [{"token": "a", "logprob": -0.5, "top_logprobs": []}]} if "logprobs" in body else None
+        return 200, {"choices": [{"message": {"content": "a"}, "finish_reason": "stop", "logprobs": logprobs}]}
+
+    with Misbehaving(limited) as server:
+        responses = ask(server, [ask_text(str(n)) for n in range(3)], top_logprobs=20, concurrency=1)
+    assert [body.get("top_logprobs") for body in server.bodies] == [*tried, tried[-1], tried[-1]]
+    for response in responses:
+        assert response.text == "a" and response.dropped == (() if tried[-1] else ("logprobs",))
+        assert response.made == ({"top_logprobs": tried[-1]} if tried[-1] else None)
+        assert (response.logprobs is None) is (tried[-1] is None)
+
+
+def test_a_bare_400_that_is_not_about_logprobs_costs_one_more_call_and_drops_nothing():
+    def picky(body: dict[str, Any]) -> Any:
+        if body["messages"][0]["content"][0]["text"] == "bad":
+            return 400, {}
+        logprobs = {"content": [{"token": "a", "logprob": -0.5}]} if "logprobs" in body else None
+        return 200, {"choices": [{"message": {"content": "a"}, "finish_reason": "stop", "logprobs": logprobs}]}
+
+    with Misbehaving(picky) as server:
+        asked = [ask_text("bad"), ask_text("good"), ask_text("bad")]
+        responses = ask(server, asked, top_logprobs=20, concurrency=1)
+    assert [response.error for response in responses] == ["HTTP 400", None, "HTTP 400"]
+    assert responses[1].dropped == () and responses[1].logprobs and len(server.bodies) == 2 + 1 + 1
+
+
+def test_an_ending_that_is_none_is_asked_again_and_named_in_the_end():
+    with Misbehaving(lambda body: ("0.71", "abort")) as server:
+        (response,) = ask(server, [ask_text("a")], retries=1)
+    assert response.text is None and str(response.error).startswith("an answer that ended with 'abort'")
+    assert len(server.bodies) == 2
+
+
+def test_a_limit_may_be_left_to_the_endpoint():
+    with Misbehaving(echo) as server:
+        ask(server, [ask_text("a")], max_new_tokens=None)
+    assert server.bodies[0].keys() == {"model", "messages", "temperature"}
+
+
 # --- Faults ------------------------------------------------------------------------------------------------------
 
 
@@ -193,7 +261,7 @@ def test_every_fault_is_asked_again_and_then_answered(fault: str):
         (response,) = ask(server, [ask_text("a")], timeout=2 if fault == "stall" else 60)
     assert response.text == "A" and response.error is None and len(server.bodies) == 2
     waited = server.times[1] - server.times[0]
-    assert waited >= {"429": 0.2, "stall": 2.0}.get(fault, 0.0)
+    assert waited >= {"429": 0.2, "stall": 1.0}.get(fault, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -237,6 +305,27 @@ def test_a_trickle_does_not_hold_a_request_for_ever():
             return await endpoint.ask(ask_text("a"))
 
     assert asyncio.run(main()).error == "no answer within 0.3 s"
+
+
+def test_no_response_grows_without_bound(monkeypatch):
+    """One that never ends, and one that is small only while it is packed."""
+    monkeypatch.setattr("cprt.models.endpoint.LONGEST_RESPONSE", 2**20)
+
+    async def flood(body: Any, writer: Any) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+        for _ in range(10_000):
+            writer.write(b"10000\r\n" + b" " * 2**16 + b"\r\n")
+            await writer.drain()
+
+    async def bomb(body: Any, writer: Any) -> None:
+        packed = gzip.compress(b" " * 2**26)
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(packed) + packed)
+
+    for respond in (flood, bomb):
+        with Misbehaving(echo) as server:
+            server._respond = respond  # type: ignore[method-assign]
+            (response,) = ask(server, [ask_text("a")], retries=0)
+        assert response.error == "a response of more than 1 MB"
 
 
 @pytest.mark.parametrize("status", [400, 404, 413])
@@ -420,7 +509,7 @@ def test_text_chunks_of_a_png_stay_here_and_large_photos_are_shrunk(tmp_path: Pa
         ("http://[::1]:8/v1", True),
         ("http://localhost:8/v1", True),
         ("http://LocalHost./v1", True),
-        ("http://a.localhost/v1", True),
+        ("http://evil.localhost/v1", False),
         ("http://0.0.0.0:8/v1", False),
         ("http://10.0.0.7:8/v1", False),
         ("http://127.0.0.1.example.com/v1", False),
@@ -467,6 +556,58 @@ def test_only_the_named_key_is_sent(monkeypatch):
     monkeypatch.delenv("JUDGE_KEY")
     with pytest.raises(InputError, match="the environment variable JUDGE_KEY with the key is not set"):
         Endpoint(spec("http://127.0.0.1:1/v1", api_key_env="JUDGE_KEY"))
+
+
+def test_nothing_of_openais_environment_or_of_this_machine_is_sent(monkeypatch):
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-secret")
+    monkeypatch.setenv("OPENAI_PROJECT_ID", "proj-secret")
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "X-Team: team-secret\nAuthorization: Bearer header-secret")
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
+    with Misbehaving(echo) as server:
+        ask(server, [ask_text("a")])
+        (head,) = server.headers
+    names = {line.partition(":")[0].lower() for line in head.splitlines()[1:] if line}
+    assert names == {"host", "accept", "accept-encoding", "connection", "user-agent", "content-type", "content-length"}
+    assert "secret" not in head
+
+
+@pytest.mark.parametrize("key", ["sk-1\nX-Evil: 1", "sk-1\rx", "sk 1", "sk-\u00e9", "sk-\x7f", "sk-\x01"])
+def test_a_key_that_no_header_takes_is_one_line_without_it(monkeypatch, key: str):
+    monkeypatch.setenv("JUDGE_KEY", key)
+    with pytest.raises(InputError) as caught:
+        Endpoint(spec("http://127.0.0.1:1/v1", api_key_env="JUDGE_KEY"))
+    assert str(caught.value).startswith("judge: what is in the environment variable JUDGE_KEY is no key")
+    assert "sk" not in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_key_from_a_file_may_end_in_a_line_break(monkeypatch):
+    monkeypatch.setenv("JUDGE_KEY", "sk-1234\n")
+    with Misbehaving(echo) as server:
+        ask(server, [ask_text("a")], api_key_env="JUDGE_KEY")
+    assert "authorization: bearer sk-1234\r\n" in server.headers[0].lower()
+
+
+ADDRESSES = {
+    True: (
+        "http://127.0.0.1:8000/v1 http://localhost http://[::1]:8000/v1 https://api.example.com:443/v1/ HTTP://a_b.c:1 "
+        "http://example.com./v1 http://[::ffff:10.0.0.1]/v1 https://x.example/openai/deployments/a-b/%41"
+    ).split(),
+    False: [
+        *"http:// http://[::1 http://[::1]x http://[zz]:1/ http://a:99999/v1 http://a:0/v1 http://a:b/v1 http://a:-1".split(),
+        *"http://a..b/v1 http://.a/v1 http://-a/v1 //a/v1 a:1/v1 ftp://a/v1 file:///etc http://u@a/v1 http://u:p@a".split(),
+        *"http://a/v1?k=v http://a/v1#f http://a\\b/v1 http://[fe80::1%eth0]/v1 http://a:１/v1 http://ä.example/".split(),
+        *("http://a b/v1", "http://a/v 1", " http://a/v1", "http://a/v1\n", "http://a\t/v1", "http://a/\x00", ""),
+    ],
+}
+
+
+@pytest.mark.parametrize(("good", "url"), [(good, url) for good, urls in ADDRESSES.items() for url in urls])
+def test_addresses(good: bool, url: str):
+    if good:
+        assert httpx2.URL(spec(url).base_url).host
+    else:
+        with pytest.raises(InputError, match=r"^spec: field 'base_url': must be http\(s\)://[^\n]*$"):
+            spec(url)
 
 
 def test_nothing_secret_is_logged_or_kept(photo: Path, tmp_path: Path, monkeypatch, caplog, capfd):
@@ -521,6 +662,17 @@ def test_nothing_secret_is_logged_or_kept(photo: Path, tmp_path: Path, monkeypat
         ({"name": "a", "model": "m", "image_format": "gif"}, "field 'image_format'"),
         ({"name": "a", "model": "m", "modle": "x"}, "field 'modle': unknown field"),
         ({"name": "a", "model": "m", "base_url": "http://localhost/v1", "adapter": "x"}, "field 'adapter'"),
+        ({"name": "a", "model": "m", "timeout": math.inf}, "field 'timeout': inf does not fit"),
+        ({"name": "a", "model": "m", "timeout": math.nan}, "field 'timeout': nan does not fit"),
+        ({**SERVED, "temperature": -1}, "field 'temperature': must be 0 or more"),
+        ({**SERVED, "temperature": math.nan}, "field 'temperature': nan does not fit"),
+        ({**SERVED, "extra": {"day": date(2025, 1, 1)}}, "field 'extra': holds what JSON cannot"),
+        ({**SERVED, "extra": {"a": math.nan}}, "field 'extra': holds what JSON cannot"),
+        ({**SERVED, "extra": {"a": 1, 2: 3}}, "field 'extra': holds what JSON cannot"),
+        ({**SERVED, "extra": {"stream": True}}, "field 'extra': must not set stream"),
+        ({"name": "a", "model": "m\0"}, "field 'model': holds a line break"),
+        ({"name": "a", "model": "m", "adapter": "x\ny"}, "field 'adapter': holds a line break"),
+        ({"name": "a", "model": "m", "max_new_tokens": None}, "field 'max_new_tokens': a local model needs a limit"),
     ],
 )
 def test_bad_specifications_get_one_line_without_the_key(row: dict[str, Any], complaint: str):
@@ -532,8 +684,9 @@ def test_bad_specifications_get_one_line_without_the_key(row: dict[str, Any], co
     )
 
 
-def test_a_number_that_yaml_reads_as_text_is_a_number():
-    assert spec("http://localhost/v1", temperature="1e-1", timeout=5).temperature == 0.1
+def test_one_temperature_has_one_key():
+    keys = {spec("http://localhost/v1", temperature=zero).key(ask_text("a")) for zero in (0, 0.0)}
+    assert len(keys) == 1
 
 
 def test_every_part_of_a_request_tells_its_answer_apart(photo: Path):

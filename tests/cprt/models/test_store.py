@@ -8,12 +8,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from cprt.errors import InputError
-from cprt.models.response_cache import CacheWriter, ResponseCache, cache_key, read_cache
+from cprt.models.response_cache import CacheWriter, ResponseCache, Shard, cache_key, read_cache
 
 WRITER = """
 import sys
@@ -74,12 +75,81 @@ def test_two_runs_at_once_are_refused(tmp_path: Path):
         pass
 
 
-def test_a_file_that_is_something_else_is_not_touched(tmp_path: Path):
+ROW = b'{"key": "a", "answer": {"text": "1"}}\n'
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (b"dear diary\n", 1),
+        (b"dear diary", 1),
+        (b'{"id": "7", "score": 0.5}', 1),
+        (b'{"key": 7}', 1),
+        (b"[", 1),
+        (ROW + b'{"key": 7, "answer": {}}\n', 2),
+        (ROW + b'{"key": "b", "answer": []}\n', 2),
+        (ROW + b'{"key": "b"}\n', 2),
+        (ROW + b"[]\n", 2),
+        (ROW + b"\n", 2),
+        (ROW + b"\xff\xfe\n", 2),
+        (ROW + b"[" * 100_000 + b"\n", 2),
+        (ROW + b"last words", 2),
+    ],
+)
+def test_a_file_that_is_something_else_is_not_touched(tmp_path: Path, content: bytes, line: int):
     file = tmp_path / "answers.jsonl"
-    file.write_text("dear diary\n")
-    with pytest.raises(InputError, match=r"answers.jsonl:1: is not a kept answer"):
-        ResponseCache(file)
-    assert file.read_text() == "dear diary\n"
+    file.write_bytes(content)
+    for open_it in (ResponseCache, read_cache):
+        with pytest.raises(InputError) as caught:
+            open_it(file)
+        assert str(caught.value) == f"{file}:{line}: is not a kept answer; move the file away to start anew"
+    assert file.read_bytes() == content
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)])
+def test_what_is_no_file_is_not_opened(tmp_path: Path, make: Callable[[Path], None]):
+    make(tmp_path / "answers.jsonl")
+    with pytest.raises(InputError, match="answers.jsonl: is not a regular file"):
+        ResponseCache(tmp_path / "answers.jsonl")
+
+
+def test_a_long_answer_and_half_a_character_are_read_back(tmp_path: Path):
+    file, answers = (
+        tmp_path / "answers.jsonl",
+        {"a": "x" * 5_000_000, "b": "\\\ud83d \\ud83d \udc00", "c": "\x00\x1b\n\r"},
+    )
+    with ResponseCache(file) as cache:
+        cache.put((key, {"text": text}) for key, text in answers.items())
+    assert {key: row["text"] for key, row in read_cache(file).items()} == answers
+
+
+def test_to_look_makes_locks_and_mends_nothing(tmp_path: Path):
+    cache = ResponseCache(tmp_path / "no" / "answers.jsonl", read_only=True)
+    assert "a" not in cache and not (tmp_path / "no").exists()
+    (tmp_path / "answers.jsonl").write_bytes(ROW + ROW[:9])
+    with ResponseCache(tmp_path / "answers.jsonl", Shard(0, 2)):
+        cache = ResponseCache(tmp_path / "answers.jsonl", read_only=True)
+        assert cache.rows("a") == [{"text": "1"}]
+    assert (tmp_path / "answers.jsonl").read_bytes() == ROW + ROW[:9]
+
+
+def test_processes_have_a_file_each_and_read_one_anothers(tmp_path: Path):
+    file = tmp_path / "r[1].answers.jsonl"
+    (tmp_path / "r1.answers.jsonl").write_text("of somebody else")
+    with ResponseCache(file, Shard(0, 2)) as first, ResponseCache(file, Shard(1, 2)) as second:
+        assert first.path.name == "r[1].answers.0-of-2.jsonl" and second.path.name == "r[1].answers.1-of-2.jsonl"
+        first.put([("a", {"error": "HTTP 500"}), ("b", {"text": "1"})])
+        second.put([("a", {"text": "2"})])
+        assert "a" not in first and "b" not in second
+        first.refresh()
+        second.refresh()
+        assert "a" in first and "b" in second
+        assert first.rows("a") == [{"error": "HTTP 500"}, {"text": "2"}]
+        keys = [cache_key(number=number) for number in range(200)]
+        assert sum(first.shard.has(key) for key in keys) + sum(second.shard.has(key) for key in keys) == 200
+        assert all(first.shard.has(key) is not second.shard.has(key) for key in keys)
+    with ResponseCache(file) as alone:
+        assert alone.rows("a") == [{"error": "HTTP 500"}, {"text": "2"}] and "b" in alone
 
 
 def test_every_part_of_a_request_tells_its_answer_apart():

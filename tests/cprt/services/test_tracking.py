@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -84,3 +85,54 @@ def test_a_server_that_is_not_there_gets_one_line(monkeypatch, tmp_path):
     with pytest.raises(InputError, match="Weights & Biases: .*WANDB_MODE=offline") as caught:
         start_run("privacy", "run", {}, tmp_path)
     assert "0000" not in str(caught.value) and "\n" not in str(caught.value)
+
+
+KILLED = """
+import os, signal, sys, time
+from cprt.services.tracking import start_run
+run = start_run(None, "n", {}, sys.argv[1], resume="abcd1234")
+for step in range(int(sys.argv[2]), int(sys.argv[3])):
+    run.log({"loss": 1 / (step + 1)}, step=step, commit=True)
+time.sleep(1)  # the time that a training step takes
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_run_keeps_its_steps_and_goes_on_as_one(tmp_path, root):
+    """A file for each start, with one id and steps that go on; the user's variables name project, run and folder."""
+    names = {
+        "WANDB_PROJECT": "mine",
+        "WANDB_NAME": "my run",
+        "WANDB_DIR": str(tmp_path / "mine"),
+        "WANDB_MODE": "dryrun",
+    }
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
+    environment |= {"PYTHONPATH": str(root), "WANDB_MODE": "dryrun", **names}
+    for first, end in ((0, 12), (8, 20)):
+        command = [sys.executable, "-c", KILLED, str(tmp_path / "other"), str(first), str(end)]
+        assert subprocess.run(command, env=environment).returncode == -signal.SIGKILL
+    runs = [read_run(path) for path in sorted((tmp_path / "mine").glob("wandb/offline-run-*/*.wandb"))]
+    assert [(run.run.run_id, run.project, run.name) for run in runs] == [("abcd1234", "mine", "my run")] * 2
+    assert [[row["_step"] for row in run.history] for run in runs] == [list(range(12)), list(range(8, 20))]
+    assert not (tmp_path / "other").exists()
+
+
+PROJECTS = """
+import os, sys
+from cprt.services.tracking import finish, start_run
+for asked, environments in (("a", "b"), (None, "b"), (None, "")):
+    os.environ["WANDB_PROJECT"] = environments
+    print(finish(start_run(asked, "run", {}, os.path.join(sys.argv[1], f"{asked}-{environments}"))))
+"""
+
+
+def test_a_project_that_is_asked_for_wins_over_the_environments(tmp_path, root):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
+    command = [sys.executable, "-c", PROJECTS, str(tmp_path)]
+    done = subprocess.run(
+        command, env={**environment, "PYTHONPATH": str(root)}, capture_output=True, text=True, check=True
+    )
+    places = [line.removeprefix("W&B: offline: ").partition(" (")[0] for line in done.stdout.splitlines()]
+    for folder, place, project in zip(("a-b", "None-b", "None-"), places, ("a", "b", "cprt"), strict=True):
+        path = find_run(tmp_path / folder)
+        assert str(path.parent) == place and read_run(path).project == project

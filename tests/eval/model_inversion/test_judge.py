@@ -17,21 +17,27 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from collection import ID, SETUP, configure, describe, make
 from loopback import Misbehaving, first_try_fails, identity, transformers_serve
+from PIL import Image, ImageFilter
 from scipy.stats import binomtest
 
+from cprt.answers.yes_no import LABELS, read_verdict, yes_probability
 from cprt.errors import InputError
-from cprt.metrics.severity import wilson_interval
+from cprt.images import load_image
+from cprt.metrics.bootstrap import ClusteredShare
 from cprt.models.ask import answer_batch
 from cprt.models.local import LocalModel
 from cprt.models.response_cache import read_cache
 from cprt.models.spec import Request, Response
+from eval.model_inversion.judge.degrade import sharpness
+from eval.model_inversion.judge.panels import GAP, TILE
 from eval.model_inversion.judge.prompts import SUBJECTS
-from eval.model_inversion.judge.run import main, summarise
-from eval.model_inversion.judge.verdicts import LABELS, read_verdict, yes_probability
+from eval.model_inversion.judge.run import main
+from eval.model_inversion.judge.summary import summarise
 
 ANSWERS = (
     "Yes",
@@ -117,22 +123,32 @@ def test_the_summary_counts_the_rows(undisturbed: Path):
         counts = Counter(row["label"] for row in rows(undisturbed, name))
         assert said["counts"] == {label: counts[label] for label in LABELS} and said["n"] == 12
         assert said["attack_accuracy"] == counts["yes"] / 12
-        assert said["ci"]["attack_accuracy"] == wilson_interval(counts["yes"], 12)
+        assert said["ci"]["attack_accuracy"] == over_classes(rows(undisturbed, name))
         assert said["refusal_rate"] == counts["refused"] / 12
         assert said["answered_accuracy"] == counts["yes"] / (counts["yes"] + counts["no"])
         for kind, rate in (("positive", "hit_rate"), ("negative", "false_alarm_rate")):
-            counts = Counter(row["label"] for row in rows(undisturbed, name, "controls.csv") if row["kind"] == kind)
+            pairs = [row for row in rows(undisturbed, name, "controls.csv") if row["kind"] == kind]
+            counts = Counter(row["label"] for row in pairs)
             control = said["controls"][kind]
             assert control["counts"] == {label: counts[label] for label in LABELS} and control["n"] == 6
             assert control[rate] == counts["yes"] / 6 and control["refusal_rate"] == counts["refused"] / 6
-            assert control["ci"][rate] == wilson_interval(counts["yes"], 6)
+            assert control["ci"][rate] == over_classes(pairs)
+
+
+def over_classes(found: list[dict[str, str]]) -> list[float] | None:
+    """The interval of the share of yes."""
+    classes = list(dict.fromkeys(row["class"] for row in found))
+    said = [[row["label"] == "yes" for row in found if row["class"] == name] for name in classes]
+    return ClusteredShare.of([sum(one) for one in said], [len(one) for one in said]).interval
 
 
 def test_rates_without_rows_are_null_and_the_golden_counts_give_the_papers_accuracy():
     """CelebA, KEDMI, CelebA, FaceNet64 in the public notebook: yes to 986 of 1,500."""
-    figures = summarise({"reconstruction": {"yes": 986, "no": 514}, "positive": {}, "negative": {"error": 2}}, 0)
+    golden = [(str(number), "yes" if number < 986 else "no") for number in range(1500)]  # each of its own class
+    figures = summarise({"reconstruction": golden, "positive": [], "negative": [("1", "error")] * 2}, 0)
     assert round(100 * figures["attack_accuracy"], 2) == 65.73
-    assert figures["ci"]["attack_accuracy"] == pytest.approx([*binomtest(986, 1500).proportion_ci(method="wilson")])
+    wilson = [*binomtest(986, 1500).proportion_ci(method="wilson")]
+    assert figures["ci"]["attack_accuracy"] == pytest.approx(wilson, abs=1e-4)
     assert figures["controls"]["positive"]["hit_rate"] is None
     assert figures["controls"]["positive"]["ci"]["hit_rate"] is None
     assert figures["controls"]["negative"]["false_alarm_rate"] == 0.0
@@ -390,6 +406,35 @@ def test_a_class_without_references_is_a_reported_row_and_none_at_all_is_status_
         assert "class '0' has 3 usable references, 4 are needed" in line and "Traceback" not in err
 
 
+def test_degraded_controls_show_the_same_pairs_with_a_blurred(tmp_path: Path):
+    root = make(tmp_path)
+    for path in root.glob("AttackSamples/**/all-images/*/*.png"):  # reconstructions are smoother than references
+        with Image.open(path) as image:
+            image.filter(ImageFilter.GaussianBlur(3)).save(path)
+    with Misbehaving(lambda body: ("yes", "stop")) as server:
+        arguments = [*configure(tmp_path, describe(tmp_path, root), server.url, "one"), "--controls", "5"]
+        main([*arguments, "--degraded", "true"])
+        asked = len(server.bodies)
+        main([*arguments, "--degraded", "false"])  # the others are kept
+        assert asked == 12 + 20 and len(server.bodies) == asked
+        assert Counter(row["kind"] for row in rows(tmp_path / "out", "one", "controls.csv")).total() == 10
+        main([*arguments, "--degraded", "true"])
+        assert len(server.bodies) == asked
+    out = tmp_path / "out"
+    counts = Counter(row["kind"] for row in rows(out, "one", "controls.csv"))
+    assert counts == dict.fromkeys(("positive", "negative", "positive_degraded", "negative_degraded"), 5)
+    assert summary(out, "one")["controls"]["positive_degraded"]["hit_rate"] == 1.0
+    shown = {(row["kind"], row["class"], row["file"]): row for row in queries(out)}
+    for (kind, claims, file), row in shown.items():
+        if kind.endswith("_degraded"):
+            clean = shown[kind.removesuffix("_degraded"), claims, file]
+            assert row["references"] == clean["references"] and row["blur"] > 1 and clean["blur"] == 0
+            with Image.open(out / row["images"][0]) as soft, Image.open(out / clean["images"][0]) as hard:
+                a, b = (0, 0, TILE, TILE), (TILE + GAP, 0, hard.width, TILE)
+                assert sharpness(soft.crop(a)) < 0.7 * sharpness(hard.crop(a))
+                assert np.abs(np.asarray(soft.crop(b), int) - np.asarray(hard.crop(b), int)).max() < 40
+
+
 @pytest.mark.parametrize("pad", [False, True])
 def test_classes_with_few_references_cost_no_rate(tmp_path: Path, pad: bool):
     """A judge that always says yes: its hit rate is 1, with n = 1 as with n = 4, and padded or not."""
@@ -508,7 +553,7 @@ def test_a_local_model_judges_in_batches_as_one_by_one(demo_base: Path, tmp_path
         request = Request(
             SUBJECTS["person"].messages(layout, 2, True), tuple(tmp_path / layout / image for image in row["images"])
         )
-        ((_, response),) = answer_batch(model, [("key", request)], 8)
+        ((_, response),) = answer_batch(model, [("key", request, [load_image(path) for path in request.images])], 8)
         assert response.text == text != ""
     assert len(said) == 6
 

@@ -243,16 +243,30 @@ def test_only_runs_that_differ_in_one_setting_alone_show_its_effect(
     assert len(result["effects"]) == effects
 
 
-def page_data(page: str) -> dict[str, Any]:
-    (data,) = re.findall(r'<script type="application/json" id="?data"?>(.*?)</script>', page, re.DOTALL)
-    return json.loads(data)
+def listed(page: str, id: str = "list") -> list[dict[str, Any]]:
+    """The rows of a list of the page by its columns' heads: what the script shows as text, places of pictures."""
+    (heads,) = re.findall(rf'<table class="list" id="{id}".*?<tr>(.*?)</tr>', page, re.DOTALL)
+    names = [html.unescape(name) for name in re.findall(r"<th[^>]*>(.*?)</th>", heads)]
+    (data,) = re.findall(rf'<script type="application/json" id="{id}-rows">(.*?)</script>', page)
+    return [dict(zip(names, map(shown, row), strict=True)) for row in json.loads(data)]
+
+
+def shown(cell: Any) -> Any:
+    if not isinstance(cell, dict):
+        return cell
+    parts = [part for line in cell["lines"] for part in line]
+    return " ".join(part if isinstance(part, str) else part[0] for part in parts)
+
+
+def pictures_in(page: str) -> list[str]:
+    return json.loads(re.findall(r'id="pictures">(.*?)</script>', page)[0])
 
 
 def test_the_page_lists_every_false_positive_and_loads_nothing(both: tuple[Path, dict[str, Any]]):
     out, result = both
     page = (out / "compare.html").read_text()
-    data = page_data(page)
-    assert len(data["rows"]) == sum(row["fp"] for row in result["rows"]) > 500
+    rows = listed(page)
+    assert len(rows) == sum(row["fp"] for row in result["rows"]) > 500
     expected = sorted(
         (setup.name, f"{run}/{judge}", claims, file)
         for setup in SETUPS
@@ -263,17 +277,38 @@ def test_the_page_lists_every_false_positive_and_loads_nothing(both: tuple[Path,
         )
         if label == "no" and e
     )
-    rows = sorted((data["setups"][row[0]], data["judges"][row[1]], row[2], row[3]) for row in data["rows"])
-    assert rows == expected and data["rows"][0][4] == HOSTILE
+    assert sorted((row["Set-up"], row["Judge"], row["Class"], row["File"]) for row in rows) == expected
+    assert rows[0]["What the judge said"] == HOSTILE and rows[0]["E's confidence"] is None
     with open(out / "false_positives.csv", newline="") as file:
-        listed = sorted(tuple(row.values())[:4] for row in csv.DictReader(file))
-    assert listed == expected
-    assert data["pictures"] == [] and "onerror" not in page.replace(json.dumps(HOSTILE)[1:-1], "").replace(
-        json.dumps(HOSTILE)[1:-1].replace("<", "\\u003c").replace(">", "\\u003e"), ""
-    )
-    assert page.count("<script") == 2 and page.count("</script>") == 2 and "http:" not in page and "https:" not in page
+        assert sorted(tuple(row.values())[:4] for row in csv.DictReader(file)) == expected
+    assert pictures_in(page) == [] and "Reconstruction" not in rows[0]
+    assert "<img src=x" not in page and "http:" not in page and "https:" not in page
+    assert sum("json" not in tag for tag in re.findall(r"<script[^>]*>", page)) == 1
     policy = html.unescape(re.search(r'Content-Security-Policy" content="([^"]*)"', page)[1])
     assert policy.startswith("default-src 'none'; img-src data:;") and "unsafe" not in policy
+
+
+def test_the_page_holds_every_figure_with_its_interval_and_what_controls_and_refusals_say(both):
+    out, result = both
+    rows = listed((out / "compare.html").read_text(), "setups")
+    assert len(rows) == len(result["rows"])
+    for row, known in zip(rows, result["rows"], strict=True):
+        assert (row["Set-up"], row["Judge"]) == (known["setup"], known["judge"])
+        assert row["n"] == (f"{known['n']} TP {known['tp']} · FP {known['fp']} FN {known['fn']} · TN {known['tn']}")
+        low, high = known["ci"]["fpr"]
+        assert row["FPR"] == f"{100 * known['fpr']:.2f}% {100 * low:.2f} to {100 * high:.2f}"
+        low, high = known["ci"]["kappa"]
+        assert row["Kappa"] == f"{known['kappa']:.3f} {low:.3f} to {high:.3f}".replace("-", "−")
+        if known["controls"] is None:
+            assert row["Controls"] is None and row["Corrected by controls"] == "–"
+        else:
+            assert row["Controls"].startswith("hit 95.00% ") and " alarm 5.00% " in row["Controls"]
+        refused = known["judge_labels"]["refused"]
+        share = f" {100 * refused / known['n']:.2f}%" if refused else ""
+        assert row["No verdict"].startswith(f"{refused} refused{share}")
+    assert listed((out / "compare.html").read_text(), "agreement")[0]["Set-up"] == "all set-ups"
+    effects = listed((out / "compare.html").read_text(), "effects")
+    assert effects[0]["Setting"] == "n 1 to 4" and effects[0]["Judges"] == "n1/gemini to n4/gemini"
 
 
 def test_names_from_outside_are_escaped(tmp_path: Path):
@@ -285,7 +320,7 @@ def test_names_from_outside_are_escaped(tmp_path: Path):
     result = compare(tmp_path / "out", "--setups", str(tmp_path / "list.yaml"))
     page = (tmp_path / "out" / "compare.html").read_text()
     assert result["setups"] == [f"<b>{HOSTILE}"] and "<b>" + HOSTILE not in page and "<img src=x" not in page
-    assert page.count("<script") == 2
+    assert listed(page, "setups")[0]["Set-up"] == f"<b>{HOSTILE}"
     with Image.open(tmp_path / "out" / "compare.png") as chart:
         assert chart.width > 800
 
@@ -395,18 +430,55 @@ def test_pictures_are_in_the_page_only_on_request_and_only_from_the_folder(tmp_p
     options = ("--setups", str(tmp_path / "list.yaml"))
     compare(tmp_path / "out", *options)
     page = (tmp_path / "out" / "compare.html").read_text()
-    assert page_data(page)["pictures"] == [] and "data:image/jpeg" not in page and "private pictures" not in page
+    assert pictures_in(page) == [] and "data:image/jpeg" not in page and "private pictures" not in page
 
     compare(tmp_path / "out", *options, "--thumbnails", "true", "--images", str(tmp_path / "images"))
     page = (tmp_path / "out" / "compare.html").read_text()
-    data = page_data(page)
-    assert {row[3]: row[5] for row in data["rows"]} == dict.fromkeys((*names, "secret.png"), -1) | {"a.png": 0}
-    assert len(data["pictures"]) == 1 and "This page holds private pictures" in page
-    with Image.open(io.BytesIO(base64.b64decode(data["pictures"][0].partition(",")[2]))) as picture:
-        assert picture.size == (96, 64) and picture.getpixel((40, 30))[2] > 200
+    found = {row["File"]: row["Reconstruction"] for row in listed(page)}
+    assert found == dict.fromkeys((*names, "secret.png")) | {"a.png": 0}
+    (picture,) = pictures_in(page)
+    assert "This page holds private pictures" in page
+    with Image.open(io.BytesIO(base64.b64decode(picture.partition(",")[2]))) as image:
+        assert image.size == (160, 107) and image.getpixel((40, 30))[2] > 200
     (tmp_path / "list.yaml").write_text("- {name: S, standard: e.csv, judge: j.csv, images: images/S/all-images}")
     compare(tmp_path / "out", *options, "--thumbnails", "true")
-    assert len(page_data((tmp_path / "out" / "compare.html").read_text())["pictures"]) == 1
+    assert len(pictures_in((tmp_path / "out" / "compare.html").read_text())) == 1
+
+
+def test_references_and_confidence_stand_beside_a_reconstruction(tmp_path: Path):
+    """Those that the judge was shown, in their order, where its folder says so; else the first four of the class."""
+    root, out = tmp_path / "AttackSamples", tmp_path / "mi"
+    colors = {f"{i}.png": (40 * i, 0, 0) for i in range(6)}
+    for private in (root / "P" / "private-data" / "7", root / "Q" / "A" / "B" / "C" / "private-data" / "7"):
+        private.mkdir(parents=True)
+        for name, color in colors.items():
+            Image.new("RGB", (32, 32), color).save(private / name)
+        (private / "notes.txt").write_text("no image")
+    (root / "P" / "private-data" / "7" / "away.png").symlink_to(tmp_path / "list.yaml")
+    names = {"P/A/B/C": "p_a_b_c", "Q/A/B/C": "q_a_b_c"}
+    for name, id in names.items():
+        images = root / name / "all-images" / "7"
+        images.mkdir(parents=True)
+        Image.new("RGB", (32, 32), "blue").save(images / "x.png")
+        write_csv(out / "judge" / id / "judge.csv", "filename,class,response,label", [("x.png", "7", "No", "no")])
+        rows = [("x.png", "7", "yes", "0.98765")]
+        write_csv(tmp_path / "e" / id / "prediction.csv", "filename,class,prediction,confidence", rows)
+    (out / "setups.json").write_text(json.dumps([{"id": id, "name": name} for name, id in names.items()]))
+    query = {"setup": "p_a_b_c", "kind": "reconstruction", "class": "7", "file": "x.png"}
+    query["references"] = ["P/private-data/7/5.png", "P/private-data/7/2.png", "P/private-data/7/gone.png"]
+    (out / "queries.jsonl").write_text(json.dumps(query) + "\n")
+    options = ("--runs", str(out), "--standard", str(tmp_path / "e"), "--thumbnails", "true", "--images", str(root))
+    compare(tmp_path / "out", *options)
+    page = (tmp_path / "out" / "compare.html").read_text()
+    first, second = listed(page)
+    reds = []
+    for picture in pictures_in(page):
+        with Image.open(io.BytesIO(base64.b64decode(picture.partition(",")[2]))) as image:
+            red, _, blue = image.getpixel((16, 16))
+            reds.append("reconstruction" if blue > 200 else round(red / 40))
+    assert first["E's confidence"] == "0.988" and reds[first["Reconstruction"]] == "reconstruction"
+    assert [reds[place] for place in first["References"]] == [5, 2]
+    assert [reds[place] for place in second["References"]] == [0, 1, 2, 3]
 
 
 def test_a_cell_that_looks_like_a_formula_is_not_one(tmp_path: Path):

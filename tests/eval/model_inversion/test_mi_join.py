@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import random
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cprt.errors import InputError
+from eval.model_inversion.metrics.evaluation import Counting, Inputs, evaluate
 from eval.model_inversion.metrics.join import (
     LABELS,
     join_report,
@@ -20,7 +22,6 @@ from eval.model_inversion.metrics.join import (
     read_judge,
     read_naturals,
 )
-from eval.model_inversion.metrics.run import count, evaluate
 
 
 def write(path: Path, text: str) -> Path:
@@ -91,7 +92,7 @@ def test_a_hundred_rows_join_to_a_hundred(tmp_path: Path):
     names = [f"{number % 7}/image_{number}.png" for number in range(100)]
     write(tmp_path / "j.csv", "filename,label\n" + "".join(f"{name},yes\n" for name in names))
     write(tmp_path / "e.csv", "prediction,filename\n" + "".join(f"no,{name}\n" for name in reversed(names)))
-    figures = evaluate({"judge": str(tmp_path / "j.csv"), "standard": str(tmp_path / "e.csv")}, False, 0, 0).figures
+    figures = evaluate(Inputs(str(tmp_path / "j.csv"), str(tmp_path / "e.csv")), Counting(resamples=0)).figures
     assert (figures["n"], figures["fn"], figures["join"]["matched"]) == (100, 100, 100)
 
 
@@ -177,16 +178,18 @@ def test_files_that_do_not_meet_are_refused_with_examples(tmp_path: Path):
         join_report(judge, other, ("j.csv", "e.csv"))
 
 
-def test_controls_are_counted_by_kind(tmp_path: Path):
+def test_controls_are_counted_by_kind_and_class_and_what_was_not_shown_is_none(tmp_path: Path):
     text = (
         "kind,filename,class,response,label\npositive,1/a.jpg,1,Yes,yes\nPositive,1/b.jpg,1,,error\n"
         "negative,2/a.jpg,1,No,no\nnegative,2/a.jpg,3,I cannot.,refused\n"
     )
-    counts = read_controls(write(tmp_path / "c.csv", text))
-    assert counts["positive"] == {"yes": 1, "no": 0, "refused": 0, "unparsed": 0, "error": 1}
-    assert counts["negative"] == {"yes": 0, "no": 1, "refused": 1, "unparsed": 0, "error": 0}
+    unseen = "positive,1/c.jpg,1,,not_shown\npositive_degraded,1/a.jpg,1,No,no\n"
+    counts = read_controls(write(tmp_path / "c.csv", text + unseen))
+    assert counts["positive"] == {"1": {"yes": 1, "error": 1}}
+    assert counts["negative"] == {"1": {"no": 1}, "3": {"refused": 1}}
+    assert (counts["positive_degraded"], counts["negative_degraded"]) == ({"1": {"no": 1}}, {})
     for row, complaint in (
-        ("neutral,2/a.jpg,1,No,no", r"c.csv:6: field 'kind': 'neutral' is not positive or negative"),
+        ("neutral,2/a.jpg,1,No,no", r"c.csv:6: field 'kind': 'neutral' is not one of positive, negative, positive_"),
         ("negative,2/a.jpg,3,No,no", r"c.csv:6: field 'filename': 'negative/3/2/a.jpg' is there already in line 5"),
         ("negative,2/c.jpg,3,No,", r"c.csv:6: field 'label': is empty beside a response"),
     ):
@@ -195,11 +198,21 @@ def test_controls_are_counted_by_kind(tmp_path: Path):
 
 
 def test_natural_images_need_no_class(tmp_path: Path):
-    assert read_naturals(write(tmp_path / "n.csv", "prediction,filename\nYes,a.jpg\nno,b.jpg\n")) == [True, False]
+    without = read_naturals(write(tmp_path / "n.csv", "prediction,filename\nYes,a.jpg\nno,b.jpg\n"))
+    assert without == {"/a.jpg": {True: 1}, "/b.jpg": {False: 1}}  # each a class of its own
     with_class = "filename,prediction,class\nx/a.jpg,no,1\nx/a.jpg,no,2\n"
-    assert read_naturals(write(tmp_path / "n.csv", with_class)) == [False, False]
+    assert read_naturals(write(tmp_path / "n.csv", with_class)) == {"1": {False: 1}, "2": {False: 1}}
     with pytest.raises(InputError, match=r"n.csv:4: field 'filename': '2/x/a.jpg' is there already in line 3"):
         read_naturals(write(tmp_path / "n.csv", with_class + "x/a.jpg,yes,2\n"))
+
+
+def test_natural_images_count_where_the_target_accepts_them(tmp_path: Path):
+    of_e = "filename,class,prediction\na.jpg,1,yes\nb.jpg,1,no\nc.jpg,1,yes\na.jpg,2,yes\n"
+    of_t = "class,filename,prediction\n1,a.jpg,yes\n1,b.jpg,yes\n1,c.jpg,no\n2,a.jpg,no\n2,z.jpg,yes\n"
+    found = read_naturals(write(tmp_path / "e.csv", of_e), write(tmp_path / "t.csv", of_t))
+    assert found == {"1": {True: 1, False: 1}}
+    with pytest.raises(InputError, match=r"t.csv: has no row for 2/a.jpg of .*e.csv"):
+        read_naturals(tmp_path / "e.csv", write(tmp_path / "t.csv", of_t.replace("2,a.jpg,no\n", "")))
 
 
 # --- Against a join by brute force -------------------------------------------------------------------------------
@@ -241,14 +254,14 @@ def test_the_table_equals_that_of_a_join_by_brute_force(tmp_path_factory, judge,
         (folder / name).write_text(rng.choice(["", "\ufeff"]) + text.getvalue(), newline="")
         return str(folder / name)
 
-    inputs = {"judge": save("j.csv", "label", judge), "standard": save("e.csv", "prediction", standard)}
+    inputs = Inputs(save("j.csv", "label", judge), save("e.csv", "prediction", standard))
     pairs = [(a, b) for key, a in judge.items() for other, b in standard.items() if key == other]
     if not pairs:
         with pytest.raises(InputError, match="shares no reconstruction"):
-            evaluate(inputs, False, 0, 0)
+            evaluate(inputs, Counting(resamples=0))
         return
     for refused_as_no in (False, True):
-        found = evaluate(inputs, refused_as_no, 0, 0)
+        found = evaluate(inputs, Counting(refused_as_no, resamples=0))
         rejects = ("no", "refused") if refused_as_no else ("no",)
         assert found.figures["tp"] == sum(a == "yes" and b == "yes" for a, b in pairs)
         assert found.figures["fn"] == sum(a == "yes" and b == "no" for a, b in pairs)
@@ -257,4 +270,7 @@ def test_the_table_equals_that_of_a_join_by_brute_force(tmp_path_factory, judge,
         assert found.figures["n"] == len(pairs)
         assert found.figures["join"]["only_judge"] == len(judge) - len(pairs)
         assert found.figures["join"]["only_standard"] == len(standard) - len(pairs)
-        assert (found.counts == count(pairs)).all()
+        cells = Counter((key[0], a, b) for key, a in judge.items() for other, b in standard.items() if key == other)
+        assert found.figures["classes"] == len(found.counts) == len({claims for claims, _, _ in cells})
+        for (claims, a, b), times in cells.items():
+            assert found.counts[claims][LABELS.index(a), int(b == "yes")] == times

@@ -16,6 +16,7 @@ from scipy import stats
 from sklearn.metrics import cohen_kappa_score
 
 from cprt.errors import InputError
+from cprt.metrics.bootstrap import ClusteredShare
 from eval.model_inversion.metrics.run import main
 
 GOLDEN = [("yes", "yes")] * 805 + [("no", "no")] * 111 + [("no", "yes")] * 403 + [("yes", "no")] * 181
@@ -47,8 +48,10 @@ def measure(folder: Path, *options: str) -> dict[str, Any]:
 
 def write_pairs(folder: Path, pairs: list[tuple[str, str]]) -> None:
     """Judge's label and E's verdict of each reconstruction."""
-    write_csv(folder / "judge.csv", "filename,label", [(f"1/{i}.png", a) for i, (a, _) in enumerate(pairs)])
-    write_csv(folder / "prediction.csv", "filename,prediction", [(f"1/{i}.png", b) for i, (_, b) in enumerate(pairs)])
+    names = [f"{i % 4}/{i}.png" for i in range(len(pairs))]
+    write_csv(folder / "judge.csv", "filename,label", [(name, a) for name, (a, _) in zip(names, pairs, strict=True)])
+    rows = [(name, b) for name, (_, b) in zip(names, pairs, strict=True)]
+    write_csv(folder / "prediction.csv", "filename,prediction", rows)
 
 
 def golden(layout: str, rng: random.Random) -> tuple[str, list[tuple[str, ...]], str, list[tuple[str, ...]]]:
@@ -91,8 +94,10 @@ def test_the_papers_golden_case(tmp_path: Path, layout: str, capsys: pytest.Capt
     truth, predicted = zip(*GOLDEN, strict=True)
     assert found["kappa"] == pytest.approx(cohen_kappa_score(truth, predicted))
     for name, part, whole in (("accuracy_judge", 986, 1500), ("fpr", 403, 514), ("fnr", 181, 986)):
-        wilson = stats.binomtest(part, whole).proportion_ci(method="wilson")
-        assert found["ci"][name] == pytest.approx(list(wilson), abs=1e-9)
+        wilson = stats.binomtest(part, whole).proportion_ci(method="wilson")  # classes are drawn at random here
+        assert found["ci"][name] == pytest.approx(list(wilson), abs=0.01)
+        assert 0.75 < found["design_effect"][name] < 1.3
+    assert found["classes"] == 300
     low, high = found["ci"]["kappa"]
     assert low < found["kappa"] < high and high - low < 0.12
     assert found["join"] == {
@@ -103,7 +108,14 @@ def test_the_papers_golden_case(tmp_path: Path, layout: str, capsys: pytest.Capt
         "only_standard_examples": [],
     }
     printed = capsys.readouterr().out
-    for text in ("n 1500, TP 805, TN 111, FP 403, FN 181", "80.53% [", "65.73% [", "78.40% [", "18.36% ["):
+    for text in (
+        "n 1500, TP 805, TN 111, FP 403, FN 181",
+        "80.53% [",
+        "65.73% [",
+        "78.40% [",
+        "18.36% [",
+        "over 300 classes",
+    ):
         assert text in printed
 
 
@@ -170,7 +182,9 @@ def test_type_i_transfer_by_hand(tmp_path: Path, capsys: pytest.CaptureFixture[s
         [("no", "yes"), ("no", "yes"), ("no", "no"), ("no", "yes"), ("yes", "yes"), ("refused", "no"), ("no", "yes")],
     )
     accepted = ["yes", "yes", "yes", "no", "yes", "yes"]  # and no verdict of T on the last
-    target = write_csv(tmp_path / "t.csv", "prediction,filename", [(a, f"1/{i}.png") for i, a in enumerate(accepted)])
+    target = write_csv(
+        tmp_path / "t.csv", "prediction,filename", [(a, f"{i % 4}/{i}.png") for i, a in enumerate(accepted)]
+    )
     naturals = write_csv(
         tmp_path / "n.csv", "filename,prediction", [(f"cat_{i}.jpg", "yes" if i < 2 else "no") for i in range(50)]
     )
@@ -179,15 +193,66 @@ def test_type_i_transfer_by_hand(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert (found["type_i"], found["type_i_transfer"]) == (3, pytest.approx(2 / 3))
     assert (found["naturals"], found["natural_rate"]) == (50, 0.04)
     assert found["type_i_excess"] == pytest.approx(2 / 3 - 0.04)
-    wilson = stats.binomtest(2, 3).proportion_ci(method="wilson")
-    assert found["ci"]["type_i_transfer"] == pytest.approx(list(wilson), abs=1e-9)
+    assert found["ci"]["type_i_transfer"] == ClusteredShare.of([1, 1, 0], [1, 1, 1]).interval  # three classes
     assert found["join"]["target"] == {"matched": 6, "without_target": 1, "only_target": 0}
     assert "1 reconstructions have no verdict of T" in capsys.readouterr().out
+    assert list(found["type_i_transfer_to"]) == ["E"] and found["naturals_that_t_accepts"] is False
     found = measure(tmp_path, "--target", str(target), "--refused_as_no", "true")
     assert (found["type_i"], found["type_i_transfer"]) == (4, 0.5)
     assert (found["natural_rate"], found["type_i_excess"]) == (None, None)
     record = json.loads((tmp_path / "m.run.json").read_text())
     assert set(record["inputs"]) == {"judge", "standard", "target"} and record["config"]["refused_as_no"] is True
+
+
+def test_type_i_transfer_to_several_evaluation_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """T accepts all; the judge rejects 0 to 5; E accepts 0 to 3, another 0 alone and says nothing of 5."""
+    write_pairs(tmp_path, [("no", "yes" if i < 4 else "no") for i in range(6)] + [("yes", "yes")] * 2)
+    rows = [(f"{i % 4}/{i}.png", "yes") for i in range(8)]
+    target = write_csv(tmp_path / "t.csv", "filename,prediction", rows)
+    second = [(name, "yes" if i == 0 else "no") for i, (name, _) in enumerate(rows) if i != 5]
+    other = write_csv(tmp_path / "other.csv", "filename,prediction", second)
+    found = measure(tmp_path, "--target", str(target), "--others", f"ResNet={other}", f"Third={target}")
+    to = found["type_i_transfer_to"]
+    assert {name: (row["n"], row["transfer"]) for name, row in to.items()} == {
+        "E": (6, pytest.approx(4 / 6)),
+        "ResNet": (5, 0.2),
+        "Third": (6, 1.0),
+    }
+    assert to["E"]["transfer"] == found["type_i_transfer"] and to["E"]["ci"] == found["ci"]["type_i_transfer"]
+    assert "Type-I transfer to ResNet        20.00% [" in capsys.readouterr().out
+    assert "other ResNet" in json.loads((tmp_path / "m.run.json").read_text())["inputs"]
+    for wrong in ("ResNet", "=x.csv", "E=x.csv", "a="):
+        with pytest.raises(InputError, match="must be NAME=PATH"):
+            measure(tmp_path, "--others", wrong)
+
+
+def test_natural_images_that_t_rejects_do_not_count(tmp_path: Path):
+    write_pairs(tmp_path, [("no", "yes"), ("yes", "yes")])
+    of_e = write_csv(
+        tmp_path / "n.csv", "filename,prediction", [(f"{i}.jpg", "yes" if i < 2 else "no") for i in range(9)]
+    )
+    of_t = write_csv(
+        tmp_path / "t.csv", "filename,prediction", [(f"{i}.jpg", "yes" if i < 5 else "no") for i in range(9)]
+    )
+    found = measure(tmp_path, "--naturals", str(of_e), "--naturals_target", str(of_t))
+    assert (found["naturals"], found["natural_rate"], found["naturals_that_t_accepts"]) == (5, 0.4, True)
+    with pytest.raises(InputError, match="--naturals_target goes with --naturals"):
+        measure(tmp_path, "--naturals_target", str(of_t))
+
+
+def test_what_the_correction_assumes_stands_beside_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    write_pairs(tmp_path, [("no", "yes")] * 50 + [("yes", "yes")] * 50)
+    rows = [("positive", f"1/{i}.jpg", str(i), "", "yes" if i < 36 else "no") for i in range(40)]
+    rows += [("negative", f"2/{i}.jpg", str(i), "", "yes" if i < 4 else "no") for i in range(40)]
+    controls = write_csv(tmp_path / "c.csv", "kind,filename,class,response,label", rows)
+    found = measure(tmp_path, "--controls", str(controls))
+    # (0.5 - 0.2) / (0.9 - 0.2) and (0.5 - 0.1) / (0.8 - 0.1)
+    assert found["accuracy_judge_corrected_range"] == pytest.approx([3 / 7, 4 / 7])
+    printed = capsys.readouterr().out
+    assert "corrected assumes that the judge errs on reconstructions as often as on its control pairs" in printed
+    assert "the corrected accuracy lies from 42.86% to 57.14%" in printed
+    measure(tmp_path)
+    assert "assumes" not in capsys.readouterr().out
 
 
 def test_correction_by_controls_is_clipped_and_kept_raw(tmp_path: Path):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,8 +12,10 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import cohen_kappa_score, confusion_matrix
 
-from eval.model_inversion.compare.statistics import agreement, effect, kendall_tau, ranking
+from cprt.metrics.bootstrap import ClusteredShare, resample_clusters
+from eval.model_inversion.compare.statistics import Judged, agreement, effect, kendall_tau, pooled, ranking, stacked
 from eval.model_inversion.metrics import rates
+from eval.model_inversion.metrics.correction import correct
 
 CELLS = st.lists(st.integers(0, 30), min_size=10, max_size=10)
 
@@ -26,89 +31,107 @@ def rows_of(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.repeat(labels, counts.ravel()), np.repeat(accepted, counts.ravel())
 
 
-@given(CELLS, st.booleans())
-def test_every_rate_equals_scikit_learns(cells: list[int], refused_as_no: bool):
+def spread_out(counts: np.ndarray, classes: int = 25) -> np.ndarray:
+    """(5, 2) counts -> (classes, 5, 2): every row in turn to the next class."""
+    label, accepted = rows_of(counts)
+    by_class = np.zeros((classes, 5, 2), dtype=np.int64)
+    np.add.at(by_class, (np.arange(len(label)) % classes, label, accepted), 1)
+    return by_class
+
+
+@given(CELLS, st.booleans(), st.integers(1, 6))
+def test_every_rate_equals_scikit_learns(cells: list[int], refused_as_no: bool, classes: int):
     counts = np.array(cells).reshape(5, 2)
-    figures, intervals = rates.measure(counts, refused_as_no=refused_as_no, resamples=0)
+    by_class = spread_out(counts, classes)
+    measured, _ = rates.measure(by_class, refused_as_no=refused_as_no, resamples=0)
+    figures = measured.figures
     label, accepted = rows_of(counts)
     n = len(label)
-    assert figures["n"] == n
+    assert (figures["n"], figures["classes"]) == (n, classes)
     assert figures["accuracy_judge"] == (pytest.approx((label == 0).mean()) if n else None)
     assert figures["accuracy_standard"] == (pytest.approx(accepted.mean()) if n else None)
     kept = label < (3 if refused_as_no else 2)
     truth, predicted = (label[kept] == 0).astype(int), accepted[kept]
     tn, fp, fn, tp = confusion_matrix(truth, predicted, labels=[0, 1]).ravel() if kept.any() else (0, 0, 0, 0)
     assert [figures[name] for name in ("tn", "fp", "fn", "tp")] == [tn, fp, fn, tp]
+    parts = rates.fractions(by_class, refused_as_no)
     for name, part, whole in (("fpr", fp, fp + tn), ("fnr", fn, fn + tp), ("tpr", tp, fn + tp), ("tnr", tn, fp + tn)):
         assert figures[name] == (pytest.approx(part / whole) if whole else None)  # fault 4: never 0 where undefined
-        expected = stats.binomtest(int(part), int(whole)).proportion_ci(method="wilson") if whole else None
-        assert intervals[name] == (pytest.approx(list(expected), abs=1e-9) if expected else None)
+        assert measured.intervals[name] == ClusteredShare.of(*parts[name]).interval
+        assert (measured.intervals[name] is None) == (measured.design_effects[name] is None) == (whole == 0)
     one_answer = len(set(truth)) < 2 and len(set(predicted)) < 2 and (not kept.any() or truth[0] == predicted[0])
     assert figures["kappa"] == (None if one_answer else pytest.approx(cohen_kappa_score(truth, predicted), abs=1e-12))
 
 
 def test_an_empty_denominator_is_undefined_not_zero():
     """Fault 4 of the public code."""
-    figures, intervals = rates.measure(table(tp=3, tn=0, fp=0, fn=2))
+    measured, _ = rates.measure(spread_out(table(tp=3, tn=0, fp=0, fn=2)))
+    figures, intervals = measured.figures, measured.intervals
     assert (figures["fpr"], figures["tnr"], intervals["fpr"], intervals["tnr"]) == (None,) * 4
     assert (figures["tpr"], figures["fnr"]) == (0.6, 0.4)
-    figures, intervals = rates.measure(table(0, 0, 0, 0, refused=(2, 1)))
+    measured, _ = rates.measure(spread_out(table(0, 0, 0, 0, refused=(2, 1))))
+    figures = measured.figures
     assert (figures["n"], figures["accuracy_judge"], figures["kappa"]) == (3, 0.0, None)
-    assert {figures[name] for name in ("fpr", "fnr", "tpr", "tnr")} == {None} and intervals["kappa"] is None
+    assert {figures[name] for name in ("fpr", "fnr", "tpr", "tnr")} == {None} and measured.intervals["kappa"] is None
 
 
-def test_bootstrap_intervals_equal_those_of_resampled_rows():
-    counts = table(tp=120, tn=40, fp=60, fn=30, refused=(5, 9))
-    figures, intervals = rates.measure(counts, resamples=4000, seed=3)
-    label, accepted = rows_of(counts)
+def test_bootstrap_intervals_equal_those_of_resampled_classes():
     rng = np.random.default_rng(0)
+    chances = rng.dirichlet([4, 1, 1.5, 2], 60)
+    by_class = np.zeros((60, 5, 2), dtype=np.int64)
+    by_class[:, :2] = np.stack([rng.multinomial(7, chance) for chance in chances]).reshape(60, 2, 2)
+    measured, _ = rates.measure(by_class, resamples=4000, seed=3)
     kappas, gaps = [], []
     for _ in range(3000):
-        drawn = rng.integers(len(label), size=len(label))
-        kept = drawn[label[drawn] < 2]
-        says, accepts = (label[kept] == 0), (accepted[kept] == 1)
-        chance = says.mean() * accepts.mean() + (1 - says.mean()) * (1 - accepts.mean())
-        kappas.append(((says == accepts).mean() - chance) / (1 - chance))
-        gaps.append(accepted[drawn].mean() - (label[drawn] == 0).mean())
-    assert intervals["kappa"] == pytest.approx(np.percentile(kappas, [2.5, 97.5]), abs=0.015)
-    assert intervals["accuracy_gap"] == pytest.approx(np.percentile(gaps, [2.5, 97.5]), abs=0.01)
-    assert figures["accuracy_gap"] == pytest.approx((120 + 60 + 9 - 150) / 264)
-    assert rates.measure(counts, resamples=4000, seed=3)[1] == intervals  # the seed decides
+        (fn, tp), (tn, fp) = by_class[rng.integers(60, size=60)].sum(axis=0)[:2]
+        n = fn + tp + tn + fp
+        chance = ((tp + fn) * (tp + fp) + (tn + fp) * (tn + fn)) / n**2
+        kappas.append(((tp + tn) / n - chance) / (1 - chance))
+        gaps.append((fp - fn) / n)
+    for name, values in (("kappa", kappas), ("accuracy_gap", gaps)):
+        low, high = measured.intervals[name]
+        middle, half = np.mean(np.percentile(values, [2.5, 97.5])), np.ptp(np.percentile(values, [2.5, 97.5])) / 2
+        assert (low + high) / 2 == pytest.approx(middle, abs=0.1 * half)
+        assert 0.97 * half < (high - low) / 2 < 1.12 * half  # moved outwards, as 60 classes are few
+    assert rates.measure(by_class, resamples=4000, seed=3)[0].intervals == measured.intervals  # the seed decides
+    again, _ = rates.measure(np.repeat(by_class, 4, axis=0), resamples=4000, seed=3)
+    for name, (low, high) in measured.intervals.items():
+        assert np.ptp(again.intervals[name]) == pytest.approx((high - low) / 2, rel=0.1)  # four times the classes
 
 
 def test_the_interval_of_kappa_needs_resamples_in_which_it_is_defined():
-    figures, intervals = rates.measure(table(tp=50, tn=0, fp=1, fn=0))  # often all agree on yes: no kappa
-    assert figures["kappa"] == 0 and intervals["kappa"] is None
+    measured, _ = rates.measure(spread_out(table(tp=50, tn=0, fp=1, fn=0)))  # often all agree on yes: no kappa
+    assert measured.figures["kappa"] == 0 and measured.intervals["kappa"] is None
 
 
 # --- A judge's own errors ----------------------------------------------------------------------------------------
 
 
-def controls(yes: int, no: int) -> dict[str, int]:
-    return {"yes": yes, "no": no, "refused": 0, "unparsed": 0, "error": 0}
+def of(yes: int, n: int) -> ClusteredShare:
+    """So many of n, each in a class of its own."""
+    return ClusteredShare.of([1] * yes + [0] * (n - yes), [1] * n)
 
 
 def test_correction_by_hand():
     # p = 0.5, hit rate 0.9, false alarms 0.1: (0.5 - 0.1) / (0.9 - 0.1)
-    value, interval = rates.corrected(50, 100, controls(90, 10), controls(10, 90))
+    value, interval = rates.corrected(of(50, 100), of(90, 100), of(10, 100))
     assert value == pytest.approx(0.5) and interval is not None and interval[0] < 0.5 < interval[1]
-    assert rates.corrected(5, 100, controls(90, 10), controls(10, 90))[0] == pytest.approx(-0.0625)  # not clipped here
-    refusing = {**controls(80, 0), "refused": 20}  # a refusal is no yes, as in the accuracy
-    assert rates.corrected(40, 100, refusing, controls(0, 50))[0] == pytest.approx(0.5)
+    assert rates.corrected(of(5, 100), of(90, 100), of(10, 100))[0] == pytest.approx(-0.0625)  # not clipped here
+    assert rates.corrected(of(40, 100), of(80, 100), of(0, 50))[0] == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(
     ("positive", "negative"),
     [
-        (controls(50, 50), controls(50, 50)),
-        (controls(1, 2), controls(2, 4)),  # equal shares
-        (controls(10, 90), controls(90, 10)),
-        (controls(0, 0), controls(0, 10)),
-        (controls(10, 0), controls(0, 0)),
+        ((50, 100), (50, 100)),
+        ((1, 3), (2, 6)),  # equal shares
+        ((10, 100), (90, 100)),
+        ((0, 0), (0, 10)),
+        ((10, 10), (0, 0)),
     ],
 )
-def test_a_judge_that_knows_nothing_cannot_be_corrected(positive: dict[str, int], negative: dict[str, int]):
-    assert rates.corrected(50, 100, positive, negative) == (None, None)
+def test_a_judge_that_knows_nothing_cannot_be_corrected(positive: tuple[int, int], negative: tuple[int, int]):
+    assert rates.corrected(of(50, 100), of(*positive), of(*negative)) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -132,17 +155,88 @@ def test_its_interval_covers_the_truth(share: float, hit: float, alarm: float, n
         rng.binomial(pairs, alarm, rounds),
         strict=True,
     ):
-        _, interval = rates.corrected(int(yes), n, controls(hits, pairs - hits), controls(alarms, pairs - alarms))
+        _, interval = rates.corrected(of(yes, n), of(hits, pairs), of(alarms, pairs))
         assert interval is not None
         covered += max(0.0, interval[0]) <= share <= min(1.0, interval[1])
     assert covered / rounds >= 0.94
 
 
+def controls(hits: int, alarms: int, pairs: int = 200) -> dict[str, dict[str, Counter[str]]]:
+    """A judge's answers to so many pairs of each kind, each of a class of its own; degraded ones were not asked."""
+    answers = {
+        kind: {str(i): Counter({"yes" if i < yes else "no": 1}) for i in range(pairs)}
+        for kind, yes in (("positive", hits), ("negative", alarms))
+    }
+    return answers | {"positive_degraded": {}, "negative_degraded": {}}
+
+
+def corrected(by_class: np.ndarray, answers: Any, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    _, shares = rates.measure(by_class, resamples=0)
+    weights = resample_clusters(len(by_class), 1000, 0)
+    chosen = {"refused_as_no": False, "sensitivity": 0.1, "weights_BK": weights, "seed": 0} | options
+    return correct(by_class, shares, answers, **chosen)
+
+
+def test_corrected_rates_are_those_of_the_truth_where_the_assumption_holds():
+    """Truth: of 10,000, E accepts 8 of 10 true and 6 of 10 false ones; the judge hits 0.9 and is fooled by 0.2."""
+    true, false, h, f = 4000, 6000, 0.9, 0.2
+    accepted, rejected = (true * 0.8, false * 0.6), (true * 0.2, false * 0.4)
+    tp, fn = (round(t * h + u * f) for t, u in (accepted, rejected))
+    by_class = spread_out(table(tp=tp, fn=fn, fp=round(sum(accepted) - tp), tn=round(sum(rejected) - fn)), 50)
+    measured, _ = rates.measure(by_class, resamples=0)
+    assert abs(measured.figures["fpr"] - 0.6) > 0.01 and abs(measured.figures["fnr"] - 0.2) > 0.04  # the judge's errors
+    figures, intervals = corrected(by_class, controls(180, 40))
+    assert figures["accuracy_judge_corrected"] == pytest.approx(0.4, abs=1e-3)
+    assert figures["fpr_corrected"] == pytest.approx(0.6, abs=1e-3)
+    assert figures["fnr_corrected"] == pytest.approx(0.2, abs=1e-3)
+    for name in ("fpr_corrected", "fnr_corrected"):
+        low, high = intervals[name]
+        assert low < figures[name] < high and high - low < 0.25
+    assert intervals["fnr_corrected"][1] - intervals["fnr_corrected"][0] > 0.02  # the controls are few
+    assert "errs on reconstructions as often as on its control pairs" in figures["correction_assumes"]["accuracy"]
+
+
+def test_the_range_is_that_of_a_judge_who_errs_more_on_reconstructions():
+    """Of 1,000 the judge says yes to 500; on controls it hits 0.9 and is fooled by 0.1."""
+    by_class = spread_out(table(tp=400, fn=100, fp=300, tn=200), 40)
+    figures, _ = corrected(by_class, controls(180, 20))
+    # Hits 0.9 or 0.8, false alarms 0.1 or 0.2: from (0.5 - 0.2) / (0.9 - 0.2) to (0.5 - 0.1) / (0.8 - 0.1).
+    assert figures["accuracy_judge_corrected"] == pytest.approx(0.5)
+    assert figures["accuracy_judge_corrected_range"] == pytest.approx([3 / 7, 4 / 7])
+    none, _ = corrected(by_class, controls(180, 20), sensitivity=0.0)
+    assert none["accuracy_judge_corrected_range"] == pytest.approx([0.5, 0.5])
+    wide, _ = corrected(by_class, controls(180, 20), sensitivity=0.5)
+    assert wide["accuracy_judge_corrected_range"] is None  # then its yes might say nothing
+
+
+def test_degraded_controls_correct_for_what_clean_ones_do_not_show():
+    """A judge that hits 0.95 of clean pairs but 0.6 of degraded ones: of 1,000 all true it says yes to 600."""
+    by_class = spread_out(table(tp=500, fn=100, fp=300, tn=100), 40)
+    clean, degraded = controls(190, 0), controls(120, 0)
+    both = clean | {f"{kind}_degraded": degraded[kind] for kind in ("positive", "negative")}
+    figures, intervals = corrected(by_class, both)
+    assert figures["accuracy_judge_corrected"] == pytest.approx(0.6 / 0.95)
+    assert figures["accuracy_judge_corrected_degraded"] == pytest.approx(1.0)
+    assert (figures["control_hit_rate"], figures["degraded_hit_rate"]) == (0.95, 0.6)
+    assert intervals["accuracy_judge_corrected_degraded"][1] == 1.0
+    without, _ = corrected(by_class, clean)
+    assert without["accuracy_judge_corrected_degraded"] is without["degraded_hit_rate"] is None
+
+
+@pytest.mark.parametrize("answers", [None, controls(50, 50), controls(20, 120)])
+def test_without_controls_that_say_something_nothing_is_corrected(answers: Any):
+    figures, intervals = corrected(spread_out(table(tp=40, fn=10, fp=30, tn=20)), answers)
+    names = ("accuracy_judge_corrected", "fpr_corrected", "fnr_corrected", "accuracy_judge_corrected_range")
+    assert {figures[name] for name in names} == {None}
+    assert {intervals[name] for name in names[:3]} == {None}
+
+
 def test_the_difference_of_shares_is_newcombes():
     """The worked example of Newcombe (1998, table II, method 10): 56/70 against 48/80."""
-    value, interval = rates.difference((56, 70), (48, 80))
+    independent = [ClusteredShare(part, whole, whole, 1e9) for part, whole in ((56, 70), (48, 80))]
+    value, interval = rates.difference(*independent)
     assert value == pytest.approx(0.2) and interval == pytest.approx([0.0524, 0.3339], abs=5e-5)
-    assert rates.difference((0, 0), (1, 2)) == (None, None)
+    assert rates.difference(of(0, 0), of(1, 2)) == (None, None)
 
 
 # --- Several judges and set-ups ----------------------------------------------------------------------------------
@@ -156,10 +250,48 @@ def test_tau_equals_scipys(points: list[tuple[int, int]]):
     assert kendall_tau(np.stack([x, x]), np.stack([y, x]))[0] == pytest.approx(expected, nan_ok=True, abs=1e-12)
 
 
+def judged(*counts: np.ndarray, private: str | None = None) -> list[Judged]:
+    """Set-ups a, b, ... of so many (5, 2) counts in 25 classes, each on its own private data unless told."""
+    return [
+        Judged(name, private or name, {str(i): part for i, part in enumerate(spread_out(table))})
+        for name, table in zip("abcdef", counts, strict=False)
+    ]
+
+
+def test_setups_on_the_same_private_data_are_drawn_together():
+    """Two set-ups whose classes are equally hard: drawn apart they often change places, drawn together never."""
+    rng = np.random.default_rng(0)
+    hard = rng.beta(0.5, 0.5, 25)
+    first, second = np.zeros((25, 5, 2), dtype=np.int64), np.zeros((25, 5, 2), dtype=np.int64)
+    for row, chance in enumerate(hard):
+        yes = round(40 * chance)
+        first[row, 0, 1], first[row, 1, 1] = yes, 40 - yes
+        second[row, 0, 0] = min(yes + 1, 40)  # E rejects all, the judge accepts one more in nearly every class
+        second[row, 1, 0] = 40 - second[row, 0, 0]
+    supports = {}
+    for private in ("one", None):
+        both = [
+            Judged(name, private or name, {str(i): part for i, part in enumerate(counts)})
+            for name, counts in (("a", first), ("b", second))
+        ]
+        (swap,) = ranking(both, resamples=1000, seed=0)["swaps"]
+        supports[private] = swap["support"]
+    assert supports["one"] == 1.0 and 0.4 < supports[None] < 0.75
+
+
+def test_a_class_of_several_setups_is_one_class():
+    ones = np.ones((5, 5, 2), dtype=np.int64)
+    total = pooled(
+        {"CelebA/PPA/x/y": {"1": ones, "2": ones}, "CelebA/KEDMI/x/y": {"1": ones}, "Dogs/PPA/x/y": {"1": ones}}
+    )
+    assert {name: int(table[0, 0, 0]) for name, table in total.items()} == {"CelebA/1": 2, "CelebA/2": 1, "Dogs/1": 1}
+    assert stacked(total).shape == (3, 5, 5, 2) and stacked({}).shape == (1, 5, 5, 2)
+
+
 def test_ranking_finds_who_changes_places_and_how_surely():
     counts = [table(tp=80, tn=5, fp=10, fn=5), table(tp=40, tn=5, fp=55, fn=0), table(tp=40, tn=29, fp=1, fn=30)]
     # Under E: 0.90, 0.95, 0.41. Under the judge: 0.85, 0.40, 0.70.
-    found = ranking(["a", "b", "c"], counts, resamples=500, seed=0)
+    found = ranking(judged(*counts), resamples=500, seed=0)
     assert found["order_standard"] == ["b", "a", "c"] and found["order_judge"] == ["a", "c", "b"]
     assert found["tau"] == pytest.approx(stats.kendalltau([0.90, 0.95, 0.41], [0.85, 0.40, 0.70]).statistic)
     first, second = found["swaps"]
@@ -177,19 +309,19 @@ def test_setups_that_are_equal_under_either_do_not_change_places():
     tied = [table(tp=6, tn=2, fp=2, fn=0), table(tp=3, tn=1, fp=5, fn=1), table(tp=2, tn=5, fp=1, fn=2)]
     # Under E: 0.8, 0.8, 0.3. Under the judge: 0.6, 0.4, 0.4.
     for order in (tied, tied[::-1]):
-        assert ranking(["a", "b", "c"], order, resamples=0, seed=0)["swaps"] == []
+        assert ranking(judged(*order), resamples=0, seed=0)["swaps"] == []
 
 
 def test_one_setup_or_equal_ones_have_no_tau():
-    assert ranking(["a"], [table(1, 1, 1, 1)], resamples=10, seed=0)["tau"] is None
-    assert ranking(["a", "b"], [table(1, 1, 1, 1)] * 2, resamples=10, seed=0)["tau"] is None
+    assert ranking(judged(table(1, 1, 1, 1)), resamples=10, seed=0)["tau"] is None
+    assert ranking(judged(*[table(1, 1, 1, 1)] * 2), resamples=10, seed=0)["tau"] is None
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(0, 1)), max_size=40), st.booleans())
 def test_agreement_and_effect_equal_those_of_the_rows(rows: list[tuple[int, int, int]], refused_as_no: bool):
-    joint = np.zeros((5, 5, 2), dtype=np.int64)
-    for row in rows:
-        joint[row] += 1
+    joint = np.zeros((3, 5, 5, 2), dtype=np.int64)
+    for number, row in enumerate(rows):
+        joint[(number % 3, *row)] += 1
     options = {"refused_as_no": refused_as_no, "resamples": 20, "seed": 0}
     answered = 3 if refused_as_no else 2
     both = [(a == 0, b == 0) for a, b, _ in rows if a < answered and b < answered]
@@ -206,7 +338,7 @@ def test_agreement_and_effect_equal_those_of_the_rows(rows: list[tuple[int, int,
     if kept:
         first, second, _ = np.array(kept).T
         assert change["difference"] == pytest.approx((second == 0).mean() - (first == 0).mean())
-        assert change["changed"] == pytest.approx((first != second).mean())
+        assert change["changed"] == pytest.approx(((first == 0) != (second == 0)).mean())
         assert change["accuracy_judge_from"] == pytest.approx((first == 0).mean())
     else:
         assert (change["difference"], change["changed"], change["fpr_to"], change["ci"]["difference"]) == (None,) * 4

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import pickle
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,11 +18,14 @@ import yaml
 from PIL import Image
 
 from cprt.errors import InputError
+from cprt.metrics.bootstrap import ClusteredShare
 from cprt.provenance import file_digest
 from eval.model_inversion.demo.bench import images_folder, private_folder, setups
 from eval.model_inversion.demo.networks import stack
 from eval.model_inversion.standard import run as standard
 from eval.model_inversion.standard.classifier import Outputs
+from eval.model_inversion.standard.features import frechet_distance
+from eval.model_inversion.standard.measures import accuracies
 
 
 @pytest.fixture
@@ -87,13 +91,13 @@ def test_the_report_says_who_e_is_and_what_is_undefined(bench, run):
     assert classifier["weights_sha256"] == file_digest(bench.out / "weights" / "residual.pt2")
     assert (classifier["crop"], classifier["resize"], classifier["weights"]) == (None, None, "residual.pt2")
     assert classifier["logits"] == [str(number) for number in range(bench.settings.classes)]
-    assert report["fid"] is None and "more than 768 images" in report["undefined"]["fid"]
+    assert report["fid"] is None and "FID over 768 features" in report["undefined"]["fid"]
     assert report["feature_distance"] > 0 and report["feature_dimensions"] == 768
     assert 0 <= report["precision"] <= 1 and report["prdc_classes"] == bench.settings.classes
     assert (out / "run.json").is_file()
     _, bare = run(private=None, clean=None)
     assert {bare[name] for name in ("fid", "feature_distance", "precision", "coverage", "clean")} == {None}
-    assert bare["undefined"].keys() == {"fid", "feature_distance", "prdc", "clean"}
+    assert bare["undefined"].keys() == {"fid", "feature_distance", "prdc", "clean", "literature"}
     assert bare["top1_accuracy"] == report["top1_accuracy"]
 
 
@@ -105,16 +109,72 @@ def test_private_images_are_at_distance_zero_from_themselves(bench, run):
     assert report["fid"] == pytest.approx(0, abs=1e-3)
     assert report["precision"] == report["coverage"] == 1
     _, other = run(images=str(private_folder(bench.out)), features={**report_spec(report, weights)})
-    assert other["fid"] == pytest.approx(0, abs=1e-3) and other["features"]["name"] == "plain"
-    assert other["feature_dimensions"] == 768
+    literature = other["literature"]
+    assert literature["fid"] == pytest.approx(0, abs=1e-3) and literature["network"]["name"] == "plain"
+    assert literature["precision"] == 1 and literature["feature_dimensions"] == 64
+    assert other["feature_dimensions"] == 768 and other["convention"] == "evaluation model"
+
+
+def test_the_literatures_figures_rest_on_attacked_classes_and_stand_beside_those_of_e(bench, run, capsys, tmp_path):
+    """Features from a file, as for an Inception whose weights are elsewhere; one class of six is attacked."""
+    folder = tmp_path / "one"
+    source = images_folder(bench.out, setups(bench.settings)[-1]) / "0"
+    shutil.copytree(source, folder / "0")
+    files = [*sorted(folder.rglob("*.png")), *sorted(private_folder(bench.out).rglob("*.png"))]
+    features = np.random.default_rng(0).normal(size=(len(files), 5))
+    np.savez(tmp_path / "f.npz", files=[str(path) for path in files], features=features)
+    network = {"name": "Inception pool3", "library": "outputs", "weights": str(tmp_path / "f.npz"), "num_classes": 1008}
+    network |= {"classes": "numeric"} | dict.fromkeys(("architecture", "crop", "resize", "mean", "std"))
+    _, report = run(images=str(folder), features=network, embedding=network)
+    found, n = report["literature"], len(list(folder.rglob("*.png")))
+    private = [row for row, path in enumerate(files) if row >= n and path.parent.name == "0"]
+    assert (found["images"], found["private_images"]) == (n, len(private))
+    assert found["fid"] == pytest.approx(frechet_distance(features[:n], features[private]))
+    nearest = [min(((features[row] - features[other]) ** 2).sum() for other in private) for row in range(n)]
+    assert report["embedding"]["feature_distance"] == pytest.approx(np.mean(nearest))
+    printed = capsys.readouterr().out
+    assert "features of Residual: distance" in printed and "features of Inception pool3: distance" in printed
+    assert f"literature's convention, features of Inception pool3: FID {found['fid']:.2f}, precision" in printed
+    run()
+    assert "literature's convention (ImageNet Inception, pool3): not computed" in capsys.readouterr().out
+
+
+def test_a_student_of_true_reconstructions_knows_the_people_and_one_of_noise_does_not(bench, run, tmp_path):
+    rng = np.random.default_rng(0)
+    for path in private_folder(bench.out).rglob("*.png"):
+        noise = Image.fromarray(rng.integers(0, 256, (64, 64, 3), dtype=np.uint8))
+        target = tmp_path / "noise" / path.parent.name / path.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        noise.save(target)
+    student = {"library": "timm", "architecture": "test_resnet", "weights": None, "resize": 64}
+    student |= {"mean": [0.5] * 3, "std": [0.5] * 3, "epochs": 8, "batch_size": 16, "learning_rate": 0.05}
+    _, true = run(images=str(private_folder(bench.out)), student=student)
+    _, false = run(images=str(tmp_path / "noise"), student=student)
+    assert true["extraction"]["clean"]["top1_accuracy"] > 0.5 > 0.35 > false["extraction"]["clean"]["top1_accuracy"]
+    assert true["extraction"]["private"]["n"] == bench.settings.classes * bench.settings.views
+    assert true["extraction"]["student"]["epochs"] == 8
+    _, again = run(images=str(private_folder(bench.out)), student=student)
+    assert again["extraction"] == true["extraction"]  # the seed decides
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"epochs": 0}, "student: field 'epochs': must be at least 1"),
+        ({"lr": 1}, "student: field 'lr': unknown field"),
+        ({"weights": "gone.pth"}, "gone.pth"),
+        ({"learning_rate": 0}, "learning_rate must be more than 0"),
+    ],
+)
+def test_a_student_that_cannot_be_made_is_one_line(bench, run, changes: dict[str, Any], said: str):
+    student = {"library": "timm", "architecture": "test_resnet", "weights": None, "resize": 64}
+    student |= {"mean": [0.5] * 3, "std": [0.5] * 3} | changes
+    with pytest.raises(InputError, match=said):
+        run(student=student)
 
 
 def report_spec(report: dict[str, Any], weights: str) -> dict[str, Any]:
-    row = {
-        name: value
-        for name, value in report["classifier"].items()
-        if name not in ("weights_sha256", "logits", "interpolation")
-    }
+    row = {name: value for name, value in report["classifier"].items() if name not in ("weights_sha256", "logits")}
     return {**row, "weights": weights}
 
 
@@ -137,14 +197,14 @@ def test_another_order_of_classes_gives_other_figures(bench, run):
 def test_top_five_of_five_classes_is_undefined_and_ties_are_settled():
     probabilities = np.asarray([[0.2, 0.2, 0.2, 0.2, 0.2]])
     seen = Outputs(probabilities, np.zeros((1, 1)))
-    assert standard.accuracies(seen, np.asarray([0]))["top1_accuracy"] == 1
-    assert standard.accuracies(seen, np.asarray([1]))["top1_accuracy"] == 0
-    assert standard.accuracies(seen, np.asarray([1]))["top5_accuracy"] is None
+    assert accuracies(seen, np.asarray([0]))["top1_accuracy"] == 1
+    assert accuracies(seen, np.asarray([1]))["top1_accuracy"] == 0
+    assert accuracies(seen, np.asarray([1]))["top5_accuracy"] is None
     six = Outputs(np.asarray([[0.3, 0.1, 0.1, 0.1, 0.1, 0.3]] * 2), np.zeros((2, 1)))
-    figures = standard.accuracies(six, np.asarray([0, 4]))
+    figures = accuracies(six, np.asarray([0, 4]))
     assert (figures["top1_accuracy"], figures["top5_accuracy"]) == (0.5, 0.5)
     assert figures["confidence"] == pytest.approx(0.2)
-    assert figures["ci"]["top1_accuracy"] == pytest.approx([0.0945, 0.9055], abs=1e-4)
+    assert figures["ci"]["top1_accuracy"] == ClusteredShare.of([1, 0], [1, 1]).interval
 
 
 @pytest.mark.parametrize(

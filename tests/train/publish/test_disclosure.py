@@ -131,6 +131,12 @@ SECRETS = {
     "password": "password: correct-horse",
     "password, json": '"db_password": "correcthorse"',
     "address": "https://me:hunter22@example.org/x",
+    "session": "sess-" + MIXED,
+    "api-key": "api-key: " + MIXED[:32],
+    "passphrase": "passphrase=correct-horse-battery",
+    "basic": "Authorization: Basic bWU6aHVudGVyMjI=",
+    "netrc": "machine api.wandb.ai login user password hunter22",
+    "mongodb": "mongodb+srv://me:hunter22@cluster0.example.net/x",
     "address, no user": "redis://:hunter22@example.org:6379/0",
 }
 
@@ -164,6 +170,8 @@ def test_what_is_a_secret(name: str):
         "lab/xai-explainable-vision-language-models",
         "global-attention-mask-with-many-words",
         "the token is 12 characters long",
+        "basic understanding of a scene",
+        "Authorization: basic",
     ],
 )
 def test_what_is_no_secret(text: str):
@@ -191,6 +199,14 @@ PATHS = [
     "\\\\server\\share\\base",
     "file:///home/alice/base",
     "/home//alice/base",
+    "/home/jürgen/base",
+    "/home2/alice",
+    "/global/homes/a/alice",
+    "/usr/home/alice/base",
+    "backup/home/alice/base",
+    "/c/Users/alice/base",
+    "/cygdrive/c/base",
+    "\\\\wsl$\\Ubuntu\\root",
     "%2Fhome%2Falice%2Fbase",
     "\\/home\\/alice\\/base",
 ]
@@ -204,7 +220,18 @@ def test_what_is_a_path_of_a_machine(path: str, place: str):
 
 
 @pytest.mark.parametrize(
-    "text", ["/home", "/think", "</tool_call>", "https://a.org/home/b", "a/b/c", "and/or", "~/.", "1/2"]
+    "text",
+    [
+        "/home",
+        "/think",
+        "</tool_call>",
+        "https://a.org/home/b",
+        "(http://a.org/data/c)",
+        "a/b/c",
+        "and/or",
+        "~/.",
+        "1/2",
+    ],
 )
 def test_what_is_no_path_of_a_machine(text: str):
     assert secret_finder(paths=True)(text) is None

@@ -74,6 +74,16 @@ def test_the_papers_row_stands_beside_ours(publish, hub, copy, edit_json, base, 
         assert data.eval_results[0].dataset_type == "timtsapras23/CPRT-Bench"
 
 
+def test_training_leaves_our_card(trained, demo_base):
+    """Where it stands, with the base as the run called it; a checkpoint has none, and none of a library is left."""
+    card = (trained / "README.md").read_text()
+    assert card.startswith("---\nbase_model: assets/demo_base\n") and "# adapter\n" in card
+    assert "Base model: `assets/demo_base`, revision not recorded" in card and "POLICY = " in card
+    assert 'BASE, ADAPTER = "assets/demo_base", "adapter"' in card and "hf download" not in card
+    assert "trl" not in ModelCard(card).data.tags and "More Information Needed" not in card
+    assert not (trained / "checkpoint-1" / "README.md").exists()
+
+
 def test_without_metrics_the_card_says_so(publish, hub, trained):
     assert publish(trained)[0] == 0
     card = hub.tree(REPO)["README.md"].decode()
@@ -105,10 +115,11 @@ def test_the_recipe_is_the_runs_own(publish, hub, trained):
     "change, reason",
     [
         ({"pearson": "high"}, "field 'pearson': is not a number"),
-        ({"coverage": None}, "field 'coverage': is not a number"),
-        ({"n": 0}, "field 'n': is not a number of photos"),
+        ({"coverage": None}, "field 'coverage': says that no photo was asked about"),
+        ({"n": 0}, "field 'n': says that no photo was asked about"),
+        ({"n": 1.5}, "field 'n': is not a whole number"),
         ({"ci": {"mae": [1]}}, "field 'ci.mae': is not an interval"),
-        ({"status_counts": {"ok": "many"}}, "field 'status_counts.ok': is not a number of photos"),
+        ({"status_counts": {"ok": "many"}}, "field 'status_counts.ok': is not a whole number"),
     ],
 )
 def test_metrics_that_are_none(publish, hub, trained, tmp_path, change, reason):

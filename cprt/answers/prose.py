@@ -1,0 +1,155 @@
+"""The words around an answer: whether they lead to it, quote it, or take it back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+# --- Plain text --------------------------------------------------------------------------------------------------
+
+_BREAKS = dict.fromkeys(map(ord, "\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"), "\n")
+_INVISIBLE = dict.fromkeys([0xAD, 0xFEFF, *range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2070)])
+_PLAIN = str.maketrans("‘’ʼ´`：，。．！？（）；“”„‟＂", "''''`:,..!?();" + '"' * 5) | _BREAKS | _INVISIBLE
+_MARKUP = [
+    (re.compile(pattern, re.IGNORECASE | re.MULTILINE), replacement)
+    for pattern, replacement in (
+        (r"```[a-z]*", "\n"),
+        # wrappers of an answer in many a chat template; any other tag stays and parts the answer from its line
+        (
+            r"</?(?:final_?|the_)?(?:answer|output|response|result|solution|conclusion|verdict|json)>"
+            r"|<\|(?:begin|end|start)_of_(?:box|solution|answer|response)\|>|<\|(?:start|end)_response\|>"
+            r"|<\|(?:im_end|eot_id|endoftext|end|return)\|>|</s>|<end_of_turn>|<br ?/?>",
+            "\n",
+        ),
+        (r"^[ \t]{0,40}[*•+–—][ \t]", "- "),
+        (r"[*`#]|(?<!\w)_{1,3}|_{1,3}(?!\w)", " "),
+        # courtesies, which are no part of the answer and hold an "if"
+        (r"\b(?:i hope this helps|(?:please )?let me know(?: if (?:you|there)[^.!?\n0-9]{0,99})?)[.!]?", " "),
+        (r"[^\S\n]+", " "),
+        (r" ?\n[ \n]*", "\n"),
+    )
+]
+
+
+def plain(text: str) -> str:
+    """The text without markup, typographic variants and invisible characters, one blank at most, no empty lines."""
+    text = text.translate(_PLAIN)
+    for pattern, replacement in _MARKUP:
+        text = pattern.sub(replacement, text)
+    return text.strip()
+
+
+# --- Where an answer stands --------------------------------------------------------------------------------------
+
+# A line that introduces the answer: "Here is my final assessment in JSON:", "## Score". Any other unfinished line
+# ("The sign says", "Required format:") flows into what follows and makes it part of its sentence.
+_LEAD_IN = re.compile(
+    r"(?:(?:sure|okay|ok|certainly|of course|absolutely|alright)[,.!:]? )*"
+    r"(?:(?:so|therefore|thus|overall|finally|in conclusion),? )?"
+    r"(?:based on (?:the|this|my) (?:image|photo|picture|analysis|assessment)s?, )?"
+    r"(?:(?:(?:here|this|below) (?:is|are)|here's|i conclude with) )?(?:(?:the|my|an?|final|overall|requested|complete"
+    r"|resulting|corresponding|numeric|numerical|estimated|privacy|severity|risk|json|structured|brief|short) )*"
+    r"(?:answer|score|severity|rating|risk|results?|assessment|evaluation|judge?ment|analysis|json|output|response"
+    r"|verdict|labels?|annotations?|conclusion)(?: object)?(?: (?:in|as) (?:an? )?(?:valid )?json(?: object)?)?"
+    r"(?: (?:for|of) (?:this|the) (?:image|photo|picture))?(?: (?:is|are))?(?: as follows)? ?:?",
+    re.IGNORECASE,
+)
+
+
+# A sentence, an item, "Level: 2".
+_FINISHED = re.compile(r".*(?:[.!?)|]|\bLevel)|- .*|[^:]{1,40}: ?[^: ][^:]*", re.DOTALL)
+_CONTINUATIONS = tuple(",;:)]}\"'>=/&")  # at the head of a line
+
+
+def leads_in(words: str) -> bool:
+    """Whether words introduce an answer and say nothing else."""
+    return _LEAD_IN.fullmatch(words) is not None
+
+
+def stands_alone(lines: Sequence[str], number: int) -> bool:
+    """Whether a line of a plain text is no part of a sentence with the lines around it."""
+    before = lines[number - 1] if number else ""
+    after = lines[number + 1] if number + 1 < len(lines) else ""
+    finished = not before or leads_in(before) or _FINISHED.fullmatch(before) is not None
+    return finished and not after.lstrip("(- ")[:1].islower() and not after.startswith(_CONTINUATIONS)
+
+
+# --- What takes an answer back -----------------------------------------------------------------------------------
+
+_ANSWER = (
+    r"(?:scores?|answers?|rating|number|values?|assessment|estimate|result|verdict|output|response|judge?ment|labels?)"
+)
+_TASK = (
+    r"(?:assess|evaluat|rat(?:e|ing)\b|scor|judg|analy[sz]|process|grad(?:e|ing)\b|load|open|read\b|display|annotat)\w*"
+)
+_PHOTO = r"(?:(?:the|this|that|an?|any|your|access|to) ){0,3}(?:image|photo|picture|attachment)s?"
+_EXAMPLE = r"""
+    examples? | e\.g\b | for instance | samples? | templates? | placeholders? | dummy | schema | formats? | syntax
+    | hypothetical\w* | pretend\w* | imagine | suppos\w+ | assum\w+ | if | unless | would | otherwise | in case
+    | provided that | defaults? | drafts? | tentative\w* | preliminary | arbitrar\w+ | random\w* | guess\w* | fill in
+    | replace\w* | is a number | to be filled | initiali[sz]ed | zeros? | todo | tbd """
+_CARRIER = (
+    r"(?:sign|poster|paper|card|note|screen|wall|board|whiteboard|page|document|banner|shirt|sticker|form|letter|monitor"
+    r"|image|photo|picture)"
+)
+_QUOTATION = rf"""
+    says? | said | saying | reads | written | writes? | wrote | prints? | printed | texts? | captions? | captioned
+    | inscri\w+ | transcri\w+ | ocr | quot(?:e|es|ed|ation) | words? | worded | wording | lettering | handwrit\w+
+    | typed | subtitles? | watermarks? | prompt\w* | instruct\w+ | inject\w+ | commands? | told | tells | claims?
+    | claimed | asks? | asked | wants | according to | labell?ed | titled | messages? | json | stat(?:es|ed|ing)
+    | demand\w* | attack\w* | manipulat\w+ | trick\w* | i read
+    | the following(?! (?:attributes|details|elements|information|people|things|items|objects|factors|reasons))
+    | (?:shows?|contains?|displays?|has|holds?|bears?|puts?) (?:this|that|these|it)
+    | (?:shows?|contains?|displays?|has|holds?|bears?|puts?) the (?:score|answer|value|object|line)
+    | (?:this|that|it) (?:is|was|appears|stands|stood) (?:\w+ )?(?:on|in|at|under|from) \w+ (?:\w+ )?{_CARRIER} """
+_SECOND_THOUGHTS = rf"""
+    wait | actually | correction | corrected | (?:scratch|strike|scrap) that | on (?:second thought|reflection) | oops
+    | hold on | hmm? | let me | sorry | apolog\w+ | in fact | re-?(?:evaluat|assess|think|check)\w* | (?:or|but) rather
+    | instead | retract\w* | false | untrue | fictional | fictitious | meaningless | nonsense | unreliable | inaccurate
+    | mistake\w* | the above | (?:none|nothing) of (?:this|that) | (?:previous|earlier|first|old) {_ANSWER} | ignor\w+
+    | disregard\w* | discard\w* | never ?mind | kidding | jok(?:e|ing) | made[- ]up | invented | wrong\w* | incorrect
+    | invalid | void | reconsider\w* | revis\w+ | changed my mind | take (?:that|it|this) back
+    | too (?:high|low) | or (?:higher|lower|more|less)
+    | not (?:\w+ )?(?:right|true|correct|mine|real|final|valid|serious|meant|intended|what|to be (?:used|trusted|taken))
+    | not (?:trust|rely|use|take|count|believe) | (?:not|never|no)(?: \w+){{0,3}} {_ANSWER}
+    | {_ANSWER}(?: \w+){{0,2}} (?:not|never|could|might|may|should|none|null|unknown)
+    | (?:should|could|might|may|ought to)(?: \w+){{0,2}} (?:higher|lower|different|other|more|less) """
+_FAILURE = rf"""
+    errors? | failed | failure | n/a | null | nan | undefined | exception | timed out | time-?out | skipped | abort\w*
+    | cancel\w+ | content filter\w* | unavailable | corrupt(?:ed)? | no {_PHOTO} | (?:no|without) (?:\w+ )?access
+    | not see anything(?! \w) | not load | (?:risk|severity|image|photo|picture|it|this) (?:can|could) not be
+    | not (?:see|view|access|open|load|find|have) {_PHOTO}
+    | not (?:\w+ )?(?:given|provided|attached|received|uploaded|supplied|loaded|available|accessible|applicable|found)
+    | not (?:\w+ )?(?:shown|included|displayed) | nothing to (?:go|assess|rate|score|judge)
+    | (?:can not|could not|unable to|not able to|impossible to|not possible to|too \w+ to|fails? to) (?:be )?{_TASK}
+    | (?:insufficient|not enough|no) (?:\w+ ){{1,2}}to {_TASK}
+    | (?:image|photo|picture|text|answer) (?:is|was) (?:\w+ )?(?:blank|empty|missing) """
+
+
+def any_of(*phrases: str) -> str:
+    """One alternation of phrases, which stand in texts parted by " | " and line breaks."""
+    return "|".join(" ".join(phrase.split()) for text in phrases for phrase in text.split("| "))
+
+
+_TAKEN_BACK = re.compile(
+    rf"\b(?:{any_of(_EXAMPLE, _QUOTATION, _SECOND_THOUGHTS, _FAILURE)})(?!\w)"
+    r"|[\"«»‹›「」『』]|(?<!\w)'[^'\n]{1,100}'(?!\w)|(?<!\w)>"
+)
+_NOT = re.compile(r"\b(can)(?:not|'t)\b|n't\b", re.IGNORECASE)
+# Letters of other scripts: words that could take anything back, and that are not read.
+_FOREIGN = re.compile(r"[\u0370-\u1dff\u2c00-\ud7ff\uf900-\ufaff\uff21-\uffdc]")
+
+
+def spell_out(prose: str) -> str:
+    """Every negation as a word of its own: "can't" and "cannot" become "can not"."""
+    return _NOT.sub(lambda match: f"{match[1] or ''} not", prose)
+
+
+def takes_back(prose: str) -> bool:
+    """Whether the words around an answer quote it, condition it, correct it, call it a failure, or cannot be read.
+
+    Lines that lead in are left out: "Here is the JSON:" says nothing about it.
+    """
+    lines = [line for line in prose.split("\n") if not leads_in(line)]
+    said = spell_out("\n".join(lines)).lower()
+    return _TAKEN_BACK.search(said) is not None or _FOREIGN.search(said) is not None

@@ -1,0 +1,163 @@
+"""What ``metrics.json`` holds, as it travels from ``cprt eval`` and ``cprt metrics`` to comparisons, pages and cards.
+
+A figure that is undefined is None (null), never 0. An interval is [low, high], 95%, or None.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Self, TypeVar
+
+from cprt.config import fits
+from cprt.errors import InputError
+from cprt.metrics.breakdown import GroupError
+from cprt.records import read_json
+
+_KINDS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    list: "a list",
+    dict: "an object",
+}
+_LEFT_OUT = {"left_out": True}  # of a file, where it is None
+
+Interval = list[float] | None
+Record = TypeVar("Record")
+
+
+@dataclass(frozen=True)
+class Figures:
+    """How well one way to a score agrees with the truth.
+
+    Attributes:
+        n: label rows.
+        coverage: share of them with a score; the figures below are over these.
+        pearson, spearman, mae, bias, level_accuracy: paper 4.2; bias is the mean of prediction minus truth.
+        pairwise_accuracy, inter_level_accuracy, intra_level_accuracy: share of pairs of different true score
+            that are in their order: all, between levels, within levels. A tie is wrong; ``*_no_ties`` leave it out.
+        status_counts: rows by status (ok, unparsed, refused, error; missing: no prediction).
+        confusion: (4, 4) counts, rows true levels, columns predicted ones; ``confusion_ci`` their intervals.
+        sampled_pairs: the pair figures over a seeded sample of ``pairs`` pairs, with their ``ci``.
+        intra_level_against_chance: whether pairs within a level are told apart at all: two-sided ``p`` against 0.5.
+        ci: name of a figure -> its interval; ``ci_method`` says how they were made.
+        fitted: of a calibrated score: on how many hold-out photos, and the map.
+    """
+
+    n: int
+    coverage: float | None
+    pearson: float | None
+    spearman: float | None
+    mae: float | None
+    bias: float | None
+    level_accuracy: float | None
+    inter_level_accuracy: float | None
+    intra_level_accuracy: float | None
+    pairwise_accuracy: float | None = None
+    pairwise_accuracy_no_ties: float | None = None
+    inter_level_accuracy_no_ties: float | None = None
+    intra_level_accuracy_no_ties: float | None = None
+    status_counts: dict[str, int] = field(default_factory=dict)
+    confusion: list[list[int]] = field(default_factory=list)
+    ci: dict[str, Interval] = field(default_factory=dict)
+    ci_method: dict[str, Any] = field(default_factory=dict)
+    confusion_ci: list[list[Interval]] | None = None
+    sampled_pairs: dict[str, Any] = field(default_factory=dict)
+    intra_level_against_chance: dict[str, Any] = field(default_factory=dict)
+    fitted: dict[str, Any] | None = field(default=None, metadata=_LEFT_OUT)
+
+    def figure(self, name: str) -> float | None:
+        """A figure by the name that tables know it by."""
+        value: float | None = getattr(self, name)
+        return value
+
+
+@dataclass(frozen=True)
+class Metrics(Figures):
+    """``metrics.json``: the figures of the stated score, and beside them, never mixed with it:
+
+    Attributes:
+        decodings: expected, median, composed -> the figures of that way to a score.
+        calibrated: way to a score -> affine, isotonic, rising -> figures after calibration on the hold-out.
+        label_mass: over the photos with expected scores: ``n``, ``mean`` and ``least`` probability that was on scores.
+        attributes: how well attributes are seen (``cprt/metrics/attributes.py``).
+        errors_by: level, attributes, attribute -> group -> its errors (paper 5.3).
+        against: ``n`` photos, and figure -> ``difference``, ``ci``, ``p`` to another judge on them.
+    """
+
+    decodings: dict[str, Figures] = field(default_factory=dict)
+    calibrated: dict[str, dict[str, Figures]] | None = field(default=None, metadata=_LEFT_OUT)
+    label_mass: dict[str, Any] | None = field(default=None, metadata=_LEFT_OUT)
+    attributes: dict[str, Any] | None = field(default=None, metadata=_LEFT_OUT)
+    errors_by: dict[str, dict[str, GroupError]] = field(default_factory=dict)
+    against: dict[str, Any] | None = field(default=None, metadata=_LEFT_OUT)
+
+    @classmethod
+    def read(cls, path: str | Path) -> Self:
+        """Raises InputError that names the field which is missing or no such thing."""
+        return read_record(cls, path)
+
+
+def read_record(kind: type[Record], path: str | Path) -> Record:
+    """A dataclass from the JSON object in a file. Fields that it does not know are left alone.
+
+    Raises InputError.
+    """
+    return _record(kind, read_json(path), path, "")
+
+
+def to_json(record: Any) -> dict[str, Any]:
+    """A dataclass as JSON."""
+    content = {}
+    for one in dataclasses.fields(record):
+        value = getattr(record, one.name)
+        if value is not None or not one.metadata.get("left_out"):
+            content[one.name] = _plain(value)
+    return content
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return to_json(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(inside) for key, inside in value.items()}
+    return [_plain(inside) for inside in value] if isinstance(value, (list, tuple)) else value
+
+
+def _record(kind: type[Record], content: Any, path: str | Path, field_name: str) -> Record:
+    if not isinstance(content, dict):
+        raise InputError.at(path, "is not a JSON object", field=field_name or None)
+    hints, values = typing.get_type_hints(kind), {}
+    for one in dataclasses.fields(kind):  # type: ignore[arg-type]
+        name = f"{field_name}.{one.name}" if field_name else one.name
+        if one.name in content:
+            values[one.name] = _value(content[one.name], hints[one.name], path, name)
+        elif one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING:
+            raise InputError.at(path, "is missing", field=name)
+    return kind(**values)
+
+
+def _value(value: Any, hint: Any, path: str | Path, name: str) -> Any:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, UnionType) and NoneType in arguments:
+        if value is None:
+            return None
+        (hint,) = (argument for argument in arguments if argument is not NoneType)
+        return _value(value, hint, path, name)
+    if dataclasses.is_dataclass(hint):
+        return _record(hint, value, path, name)  # type: ignore[arg-type]
+    if origin is dict and isinstance(value, dict):
+        return {key: _value(inside, arguments[1], path, f"{name}.{key}") for key, inside in value.items()}
+    if hint == list[float] and not (isinstance(value, list) and len(value) == 2):
+        raise InputError.at(path, "is not an interval", field=name)
+    if origin is list and isinstance(value, list):
+        return [_value(inside, arguments[0], path, name) for inside in value]
+    if not fits(value, hint) or (origin or hint) in (list, dict):
+        raise InputError.at(path, f"is not {_KINDS.get(origin or hint, 'as it is written')}", field=name)
+    return value

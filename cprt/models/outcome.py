@@ -1,0 +1,70 @@
+"""What became of a request: the one place where a response, or none, turns into a status."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Generic, Literal, TypeVar
+
+from cprt.models.response_cache import ResponseCache
+from cprt.models.spec import ModelSpec, Response
+
+T = TypeVar("T")
+Status = Literal["ok", "unparsed", "refused", "error"]
+Reader = Callable[[str], tuple[Status, T | None]]
+"""What a text means to the stage that asked: ok with a value, unparsed, or refused in words."""
+
+_BEST_FIRST: tuple[Status, ...] = ("ok", "unparsed", "refused", "error")
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[T]):
+    """Status and value of a request.
+
+    Attributes:
+        text: the model's own words; None where none came.
+        value: what the stage's reader made of the text; None where it made nothing of it, or there was none to read.
+        error: why there is nothing to go by; None where the text itself says it.
+        response: what came back; None for a request that was never made.
+    """
+
+    status: Status
+    text: str | None = None
+    value: T | None = None
+    error: str | None = None
+    response: Response | None = None
+
+
+def find_outcomes(keys: Iterable[str], cache: ResponseCache, read: Reader[T], spec: ModelSpec) -> dict[str, Outcome[T]]:
+    """The outcome of every request by its key, from what is kept.
+
+    Only what failed or was refused is ever asked again, so of several answers to one request the best counts.
+    """
+    return {key: _find(key, cache, read, spec.max_new_tokens) for key in keys}
+
+
+def with_status(outcomes: Mapping[str, Outcome[T]], statuses: Iterable[str]) -> set[str]:
+    """The keys of the outcomes with one of ``statuses``."""
+    wanted = set(statuses)
+    return {key for key, outcome in outcomes.items() if outcome.status in wanted}
+
+
+def _find(key: str, cache: ResponseCache, read: Reader[T], limit: int | None) -> Outcome[T]:
+    rows = cache.rows(key)
+    if not rows:
+        return Outcome("error", error="not asked: the run stopped before")
+    outcomes = [_read(Response.read(row, cache.path), read, limit) for row in rows]
+    return min(outcomes, key=lambda outcome: _BEST_FIRST.index(outcome.status))
+
+
+def _read(response: Response, read: Reader[T], limit: int | None) -> Outcome[T]:
+    if response.text is None:
+        return Outcome("error", error=response.error, response=response)
+    if response.refused:
+        error = f"the endpoint refused ({response.finish})"
+        return Outcome("refused", response.text, error=error, response=response)
+    if not response.complete:  # "0.71" may be the beginning of "0.719", "No" that of "Not sure"
+        error = "cut off at the endpoint's limit" if limit is None else f"cut off at {limit} tokens"
+        return Outcome("unparsed", response.text, error=error, response=response)
+    status, value = read(response.text)
+    return Outcome(status, response.text, value, response=response)

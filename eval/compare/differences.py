@@ -1,0 +1,127 @@
+"""Paired differences between runs with Holm's correction, and figures over the steps of a training."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Any
+
+from tqdm import tqdm
+
+from cprt.errors import InputError
+from cprt.metrics.severity import paired_differences
+from cprt.records import Label, inside
+from cprt.taxonomy import Taxonomy
+from eval.compare.results import CurvePoint, Difference, Headline, PairDifferences
+from eval.compare.runs import EvaluatedRun
+from eval.metrics import HEADS
+
+ALPHA = 0.05
+FIGURES = tuple(name for name in HEADS if name != "coverage")  # those that a resample of common photos can change
+_ALL = "all"
+
+
+def choose_pairs(names: Sequence[str], against: str | None) -> list[tuple[str, str]]:
+    """(run, what it is held against): each against one, the first by default, or all pairs."""
+    if against == _ALL:
+        return [(second, first) for first, second in itertools.combinations(names, 2)]
+    reference = names[0] if against is None else against
+    if reference not in names:
+        raise InputError(f"against: no run is called {reference!r} (there are {', '.join(names)})")
+    return [(name, reference) for name in names if name != reference]
+
+
+def differences(
+    runs: Sequence[EvaluatedRun],
+    pairs: Sequence[tuple[str, str]],
+    labels: Sequence[Label],
+    taxonomy: Taxonomy,
+    resamples: int,
+    seed: int,
+) -> list[PairDifferences]:
+    """Paired differences of the figures of each pair, over the photos that both have scored, tested together."""
+    scores = {one.name: {row.id: row.score for row in one.predictions if row.score is not None} for one in runs}
+    # Pairs over the same photos share their resamples: where all runs scored everything, each run is resampled once.
+    by_photos: dict[tuple[str, ...], list[tuple[str, str]]] = {}
+    for pair in pairs:
+        common = tuple(label.id for label in labels if all(label.id in scores[name] for name in pair))
+        by_photos.setdefault(common, []).append(pair)
+    truth = {label.id: label for label in labels}
+    tests: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
+    total = sum(len({name for pair in group for name in pair}) for group in by_photos.values())
+    with tqdm(total=total, desc="resampling", unit="run", disable=None) as progress:
+        for ids, group in by_photos.items():
+            tests |= paired_differences(
+                [truth[id].score for id in ids],
+                {name: [scores[name][id] for id in ids] for pair in group for name in pair},
+                [truth[id].level for id in ids],
+                group,
+                taxonomy,
+                resamples=resamples,
+                seed=seed,
+                done=progress.update,
+            )
+    photos = {pair: len(ids) for ids, group in by_photos.items() for pair in group}
+    corrected = iter(holm([tests[pair][name]["p"] for pair in pairs for name in FIGURES]))
+
+    def tested(test: Mapping[str, Any]) -> Difference:
+        p_holm = next(corrected)
+        return Difference(**test, p_holm=p_holm, beyond_noise=None if p_holm is None else p_holm < ALPHA)
+
+    return [
+        PairDifferences(*pair, photos[pair], {name: tested(tests[pair][name]) for name in FIGURES}) for pair in pairs
+    ]
+
+
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """p values after Holm's step-down correction (1979) for all that are defined; the others stay None."""
+    known = sorted((p, place) for place, p in enumerate(p_values) if p is not None)
+    adjusted: list[float | None] = [None] * len(p_values)
+    largest = 0.0
+    for rank, (p, place) in enumerate(known):
+        largest = max(largest, min(1.0, (len(known) - rank) * p))
+        adjusted[place] = largest
+    return adjusted
+
+
+# --- Over training -------------------------------------------------------------------------------------------------
+
+
+def curves(runs: Sequence[EvaluatedRun]) -> dict[str, list[CurvePoint]]:
+    """Training -> its runs, rising in step.
+
+    A training is the folder that holds the checkpoints, with one prompt and target. A run of its base with the same
+    prompt and target is its step 0.
+    """
+    trainings: dict[tuple[str, tuple[str, str]], list[tuple[int, EvaluatedRun]]] = {}
+    for one in runs:
+        training, step = checkpoint(one)
+        if step is not None:
+            trainings.setdefault((training, one.asked), []).append((step, one))
+    found = {}
+    for (training, asked), members in trainings.items():
+        bases = {str(one.record.get("model")) for _, one in members}
+        members += [
+            (0, one)
+            for one in runs
+            if one.record.get("adapter") is None
+            and checkpoint(one)[1] is None
+            and one.asked == asked
+            and str(one.record.get("model")) in bases
+        ]
+        name = training if sum(other == training for other, _ in trainings) == 1 else f"{training}, {', '.join(asked)}"
+        found[name] = [
+            CurvePoint(**Headline.of(one.metrics), step=step, run=one.name)
+            for step, one in sorted(members, key=lambda member: member[0])
+        ]
+    return found
+
+
+def checkpoint(one: EvaluatedRun) -> tuple[str, int | None]:
+    """The training that a run's adapter is of, and after how many steps; None where no ``checkpoint-N`` says so."""
+    for path in (inside(one.record, "config", "judge").get("adapter"), one.name):
+        for match in re.finditer(r"(.*?)[/_.-]?\bcheckpoint-(\d{1,9})\b", str(path or "")):
+            return PurePosixPath(match[1]).name or "training", int(match[2])
+    return "", None

@@ -1,0 +1,93 @@
+"""What ``compare.json`` holds, as it travels: written by ``cprt compare``, read by its page and by Weights & Biases."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from cprt.metrics.results import Figures, Interval
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The figures of Table 3 of one run and their intervals under ``ci``; None where undefined."""
+
+    pearson: float | None
+    spearman: float | None
+    mae: float | None
+    bias: float | None
+    level_accuracy: float | None
+    inter_level_accuracy: float | None
+    intra_level_accuracy: float | None
+    coverage: float | None
+    ci: dict[str, Interval]
+
+    @staticmethod
+    def of(figures: Figures) -> dict[str, Any]:
+        """These fields of other figures."""
+        return {name: getattr(figures, name) for name in Headline.__dataclass_fields__}
+
+
+@dataclass(frozen=True)
+class RunFigures(Headline):
+    """A run of the comparison, with its ``confusion`` (rows true levels, columns predicted) and answers by status."""
+
+    confusion: list[list[int]]
+    status_counts: dict[str, int]
+
+
+@dataclass(frozen=True)
+class CurvePoint(Headline):
+    """A run as a point of a training: after how many steps."""
+
+    step: int
+    run: str
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One figure of a run minus that of another; all None where it is undefined in either.
+
+    Attributes:
+        ci: 95% paired bootstrap interval.
+        p, p_holm: two-sided, and after Holm's correction for all differences of the comparison.
+        beyond_noise: whether p_holm is below the correction's alpha.
+    """
+
+    difference: float | None
+    ci: Interval
+    p: float | None
+    p_holm: float | None
+    beyond_noise: bool | None
+
+
+@dataclass(frozen=True)
+class PairDifferences:
+    """``run`` minus ``against`` over the ``n`` photos that both scored: figure -> difference."""
+
+    run: str
+    against: str
+    n: int
+    figures: dict[str, Difference]
+
+
+@dataclass(frozen=True)
+class Correction:
+    """How differences were tested: Holm's ``method`` (1979) for all ``tests`` at ``alpha``, and the bootstrap."""
+
+    method: str
+    tests: int
+    alpha: float
+    resamples: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """``compare.json``. ``n``: photos with a label; ``curves``: training -> its points, rising in step."""
+
+    n: int
+    runs: dict[str, RunFigures]
+    differences: list[PairDifferences]
+    correction: Correction
+    curves: dict[str, list[CurvePoint]]

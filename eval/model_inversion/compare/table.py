@@ -1,0 +1,123 @@
+"""What ``cprt mi-compare`` found as a table in CSV, and in words and short tables for the terminal."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from eval.model_inversion.metrics.show import FIGURES, assumptions, figure, heads, percent, unmatched
+
+COUNTS = ("n", "tp", "tn", "fp", "fn")
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[Any]]]:
+    """Column names and cells of compare.csv: figures as fractions, each with its interval; empty where undefined."""
+    said = ["setup", "judge", "references", "order", "layout", *COUNTS]
+    columns = list(said)
+    columns += [f"{name}{end}" for name in FIGURES for end in ("", "_low", "_high")]
+    cells = []
+    for row in rows:
+        intervals = [row["ci"][name] or (None, None) for name in FIGURES]
+        figures = [cell for name, ci in zip(FIGURES, intervals, strict=True) for cell in (row[name], *ci)]
+        cells.append([*(row[name] for name in said), *figures])
+    return columns, cells
+
+
+def inert(cell: Any) -> Any:
+    """A cell that a spreadsheet would take for a formula, led by an apostrophe; others as they are."""
+    return "'" + cell if isinstance(cell, str) and cell[:1] in ("=", "+", "-", "@", "\t", "\r") else cell
+
+
+def print_report(result: Mapping[str, Any], wrong: int, pictures: Mapping[Any, Any] | None, out: Path) -> None:
+    """The table, what changes places, who agrees, what settings do; a dash where undefined.
+
+    To fit a terminal, only three figures have their intervals here, and settings are shown over all set-ups.
+    """
+    rows = result["rows"]
+    shown = heads(rows)
+    lines = [["set-up", "judge", "n", *shown.values()]]
+    for row in rows:
+        intervals = {name: row["ci"][name] for name in ("accuracy_standard", "accuracy_judge", "fpr")}
+        figures = [(figure if name == "kappa" else percent)(row[name], intervals.get(name)) for name in shown]
+        lines.append([row["setup"], row["judge"], str(row["n"]), *figures])
+    _print_table(lines)
+    for judge in result["judges"]:
+        lost: Counter[str] = Counter()
+        for row in rows:
+            lost.update(row["left_out_of_table"] if row["judge"] == judge else {})
+        if lost.total():
+            print(
+                f"  {judge}: "
+                + ", ".join(f"{times} {label}" for label, times in lost.items() if times)
+                + " are not in FPR, FNR and kappa; they stay in n and are no yes"
+            )
+    for row in rows:
+        for note in unmatched(row["join"]):
+            print(f"  {row['setup']}, {row['judge']}: {note}")
+    for number, row in enumerate(row for row in rows if row["accuracy_judge_corrected"] is not None):
+        assumed, *ranges = assumptions(row)
+        for note in ranges if number else [assumed, *ranges]:
+            print(f"  {note}" if note == assumed else f"  {row['setup']}, {row['judge']}: {note}")
+    for judge, found in result["rankings"].items():
+        if found["setups"] > 1:
+            print(
+                f"\nRanking under {judge} against E: Kendall's tau {figure(found['tau'], found['ci']['tau'])}, "
+                f"{len(found['swaps'])} pairs of set-ups change places"
+            )
+            for swap in found["swaps"][:5]:
+                print(f"  {swap_line(swap)}")
+    several = [row["judges"] for row in result["agreement"] if row["setup"] is None]
+    pooled = [row for row in result["agreement"] if row["setup"] is None or row["judges"] not in several]
+    if pooled:
+        print("\nAgreement of judges")
+        for row in pooled:
+            print(
+                f"  {' and '.join(row['judges'])}: kappa {figure(row['kappa'], row['ci']['kappa'])}, "
+                f"same verdict {percent(row['agreement'], row['ci']['agreement'])} of {row['n']}"
+            )
+    pooled_effects = [(row["setting"], row["judges"]) for row in result["effects"] if row["setup"] is None]
+    if result["effects"]:
+        print("\nEffects of settings")
+        for row in result["effects"]:
+            if (row["setting"], row["judges"]) not in pooled_effects or row["setup"] is None:
+                print(f"  {effect_line(row)}")
+    print(f"\n{out / 'compare.html'}: everything, with {wrong} false positives to browse")
+    if pictures is not None:
+        missing = sum(picture is None for picture in pictures.values())
+        print(
+            f"  the page holds {len(pictures) - missing} private pictures: keep it where they may be"
+            + (f"; {missing} were not found or could not be read" if missing else "")
+        )
+
+
+def swap_line(swap: Mapping[str, Any]) -> str:
+    """One pair of set-ups that change places, in words."""
+    first, second = swap["higher_under_standard"], swap["higher_under_judge"]
+    support = "" if swap["support"] is None else f" (in {100 * swap['support']:.0f}% of resamples)"
+    e, j = swap["accuracy_standard"], swap["accuracy_judge"]
+    return (
+        f"{first} before {second} under E ({percent(e[0])}, {percent(e[1])}), "
+        f"after it under the judge ({percent(j[0])}, {percent(j[1])}){support}"
+    )
+
+
+def effect_line(row: Mapping[str, Any]) -> str:
+    """What one setting does, in words."""
+    where = row["setup"] or "all set-ups"
+    interval = row["ci"]["difference"]
+    shift = "-" if row["difference"] is None else f"{100 * row['difference']:+.2f}"
+    shift += f" [{100 * interval[0]:+.2f}, {100 * interval[1]:+.2f}]" if interval else ""
+    return (
+        f"{row['setting']} {json.dumps(row['from'])} to {json.dumps(row['to'])}, {row['judges'][0]}, {where}: "
+        f"accuracy {percent(row['accuracy_judge_from'])} to {percent(row['accuracy_judge_to'])} ({shift} points), "
+        f"{percent(row['changed'])} of verdicts change"
+    )
+
+
+def _print_table(lines: Sequence[Sequence[str]]) -> None:
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())

@@ -1,0 +1,156 @@
+"""What a judge's figures would be without its own errors, as far as control pairs of known answer tell them.
+
+Everything here assumes that the judge errs on reconstructions as it does on the controls. Reconstructions are blurred
+and off in colour, and a judge misses more of such pictures: with clean controls the corrected figures can be further
+from the truth than the plain ones. Degraded controls come nearer to the assumption; the range shows what hangs on it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cprt.metrics.bootstrap import ClusteredShare, Floats, totals, widened_interval
+from eval.model_inversion.metrics import rates
+from eval.model_inversion.metrics.join import LABELS
+from eval.model_inversion.metrics.rates import Counts, Interval, divide
+
+Controls = Mapping[str, Mapping[str, Counter[str]]]  # kind -> class -> label -> how many
+
+ASSUMES = (
+    "that the judge errs on reconstructions as often as on its control pairs; where it misses more of them (they are "
+    "blurred, the photos of controls are not), too few are counted as true"
+)
+ASSUMES_OF_RATES = "the same, and that its errors do not depend on whether E accepts the reconstruction"
+_FIGURES = ("accuracy_judge_corrected", "accuracy_judge_corrected_raw", "control_hit_rate", "control_false_alarm_rate")
+_DEGRADED = ("accuracy_judge_corrected_degraded", "degraded_hit_rate", "degraded_false_alarm_rate")
+_RATES = ("fpr_corrected", "fnr_corrected")
+
+
+@dataclass(frozen=True)
+class Errors:
+    """A judge's hit and false-alarm rates on one kind of controls."""
+
+    hits: ClusteredShare
+    alarms: ClusteredShare
+
+    @staticmethod
+    def of(controls: Controls, suffix: str = "", labels: Sequence[str] = LABELS) -> Errors:
+        """Over the pairs with one of ``labels``."""
+
+        def share(kind: str) -> ClusteredShare:
+            classes = list(controls[kind + suffix].values())
+            return ClusteredShare.of(
+                [count["yes"] for count in classes], [sum(count[label] for label in labels) for count in classes]
+            )
+
+        return Errors(share("positive"), share("negative"))
+
+
+def correct(
+    counts_K52: Counts,
+    shares: Mapping[str, ClusteredShare],
+    controls: Controls | None,
+    *,
+    refused_as_no: bool,
+    sensitivity: float,
+    weights_BK: Floats,
+    seed: int,
+) -> tuple[dict[str, Any], dict[str, Interval]]:
+    """Corrected figures and their intervals; None without controls.
+
+    ``accuracy_judge_corrected`` is clipped to [0, 1], ``..._raw`` as it came, ``..._degraded`` by degraded controls,
+    ``..._range`` its least and greatest value if the judge's hit rate on reconstructions is up to ``sensitivity`` lower
+    and its false-alarm rate up to as much higher than on the controls.
+    """
+    figures: dict[str, Any] = dict.fromkeys((*_FIGURES, *_DEGRADED, *_RATES, "accuracy_judge_corrected_range"))
+    intervals: dict[str, Interval] = dict.fromkeys((*_FIGURES, *_DEGRADED, *_RATES))
+    if controls is None:
+        return figures | {"correction_assumes": None}, intervals
+    yes = shares["accuracy_judge"]
+    for names, suffix in (((_FIGURES[0], *_FIGURES[2:]), ""), (_DEGRADED, "_degraded")):
+        errors = Errors.of(controls, suffix)
+        value, interval = rates.corrected(yes, errors.hits, errors.alarms)
+        if not suffix:
+            figures[_FIGURES[1]], intervals[_FIGURES[1]] = value, interval
+            figures["accuracy_judge_corrected_range"] = _range(yes.share, errors, sensitivity)
+        found = (
+            (None if value is None else _clip(value), None if interval is None else [*map(_clip, interval)]),
+            *((share.share, share.interval) for share in (errors.hits, errors.alarms)),
+        )
+        for name, (figure, bounds) in zip(names, found, strict=True):
+            figures[name], intervals[name] = figure, bounds
+    answers = ("yes", "no", "refused") if refused_as_no else ("yes", "no")
+    of_rates = _rates(counts_K52, shares, Errors.of(controls, "", answers), refused_as_no, weights_BK, seed)
+    for name, (figure, bounds) in zip(_RATES, of_rates, strict=True):
+        figures[name], intervals[name] = figure, bounds
+    return figures | {"correction_assumes": {"accuracy": ASSUMES, "fpr, fnr": ASSUMES_OF_RATES}}, intervals
+
+
+def _range(p: float | None, errors: Errors, sensitivity: float) -> list[float] | None:
+    h, f = errors.hits.share, errors.alarms.share
+    if p is None or h is None or f is None:
+        return None
+    corners = [
+        (p - false_alarms) / (hits - false_alarms)
+        for hits in (h, max(0.0, h - sensitivity))
+        for false_alarms in (f, min(1.0, f + sensitivity))
+        if hits > false_alarms
+    ]
+    return [_clip(min(corners)), _clip(max(corners))] if len(corners) == 4 else None
+
+
+def _rates(
+    counts_K52: Counts,
+    shares: Mapping[str, ClusteredShare],
+    errors: Errors,
+    refused_as_no: bool,
+    weights_BK: Floats,
+    seed: int,
+) -> list[tuple[float | None, Interval]]:
+    """FPR and FNR of E with the corrected judge as the truth: each side of E is corrected on its own.
+
+    Intervals: classes are resampled, and the judge's rates drawn from their posterior under Jeffreys' prior.
+    """
+    h, f = errors.hits.share, errors.alarms.share
+    if h is None or f is None or h <= f:
+        return [(None, None)] * 2
+    generator = np.random.default_rng([seed, 1])
+    drawn = [
+        generator.beta(
+            share.part / share.whole * share.effective + 0.5,
+            (1 - share.part / share.whole) * share.effective + 0.5,
+            len(weights_BK),
+        )
+        for share in (errors.hits, errors.alarms)
+    ]
+    resampled = _corrected_rates(totals(counts_K52, weights_BK), drawn[0], drawn[1], refused_as_no)
+    found = []
+    for place, name in enumerate(("fpr", "fnr")):
+        value = rates.defined(_corrected_rates(counts_K52.sum(axis=0), h, f, refused_as_no)[place])
+        interval = widened_interval(resampled[place], len(counts_K52), shares[name].freedom)
+        found.append((value, None if value is None else interval))
+    return found
+
+
+def _corrected_rates(counts: Counts, hits: Any, alarms: Any, refused_as_no: bool) -> tuple[Floats, Floats]:
+    """(..., 5, 2) counts -> FPR and FNR, (...); NaN where the judge's yes says nothing or the rate is undefined."""
+    table = rates.table(counts, refused_as_no)  # (..., judge, E)
+    of_e = table.sum(axis=-2)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        judged = divide(table[..., 1, :], of_e)
+        true = np.clip((judged - np.expand_dims(alarms, -1)) / np.expand_dims(hits - alarms, -1), 0, 1)
+    true = np.where(np.expand_dims(np.asarray(hits > alarms), -1), true, np.nan)
+    true = np.where(of_e > 0, true, 0)  # of nothing nothing is true
+    accepted, rejected = of_e[..., 1], of_e[..., 0]
+    false = accepted * (1 - true[..., 1]) + rejected * (1 - true[..., 0])
+    leaked = accepted * true[..., 1] + rejected * true[..., 0]
+    return divide(accepted * (1 - true[..., 1]), false), divide(rejected * true[..., 0], leaked)
+
+
+def _clip(value: float) -> float:
+    return min(1.0, max(0.0, value))

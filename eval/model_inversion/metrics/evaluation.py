@@ -1,0 +1,173 @@
+"""One judge on one set-up: its verdicts beside an evaluation model's on the same reconstructions, and what follows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from cprt.errors import InputError
+from cprt.metrics.bootstrap import CONFIDENCE, resample_clusters
+from eval.model_inversion.metrics import rates
+from eval.model_inversion.metrics.correction import correct
+from eval.model_inversion.metrics.join import (
+    LABELS,
+    NOT_SHOWN,
+    Key,
+    Verdict,
+    join_report,
+    read_classifier,
+    read_controls,
+    read_judge,
+    read_naturals,
+)
+from eval.model_inversion.metrics.rates import Counts
+from eval.model_inversion.metrics.type_i import type_i
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Files of one judge on one set-up. ``others``: further evaluation models, name -> file."""
+
+    judge: str
+    standard: str
+    target: str | None = None
+    controls: str | None = None
+    naturals: str | None = None
+    naturals_target: str | None = None
+    others: Mapping[str, str] = field(default_factory=dict)
+
+    def files(self) -> dict[str, str]:
+        """What -> file, of those that were given."""
+        names = ("judge", "standard", "target", "controls", "naturals", "naturals_target")
+        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        return given | {f"other {name}": path for name, path in self.others.items()}
+
+
+@dataclass(frozen=True)
+class Counting:
+    """How everything is counted.
+
+    Attributes:
+        refused_as_no: a refusal is a no in the 2x2 table.
+        sensitivity: how much worse than on controls the judge may be on reconstructions, for the range given beside
+            the corrected accuracy.
+    """
+
+    refused_as_no: bool = False
+    sensitivity: float = 0.1
+    resamples: int = 2000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("resamples", "seed"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative, not {getattr(self, name)}")
+        if not 0 <= self.sensitivity <= 1:
+            raise ValueError(f"sensitivity must be from 0 to 1, not {self.sensitivity}")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """``figures`` for JSON, and what they rest on.
+
+    ``judge`` holds the reconstructions that were shown and matched, ``standard`` these and maybe others.
+    """
+
+    figures: dict[str, Any]
+    judge: dict[Key, Verdict]
+    standard: dict[Key, Verdict]
+
+    @property
+    def counts(self) -> dict[str, Counts]:
+        """Class -> (5, 2) counts as in ``rates``."""
+        return count(self.judge, self.standard)
+
+
+def evaluate(inputs: Inputs, counting: Counting) -> Evaluation:
+    """Read, join and measure. Raises InputError naming file, line and field."""
+    judge, standard = read_judge(inputs.judge), read_classifier(inputs.standard)
+    target = None if inputs.target is None else read_classifier(inputs.target)
+    others = {name: read_classifier(path) for name, path in inputs.others.items()}
+    naturals = None if inputs.naturals is None else read_naturals(inputs.naturals, inputs.naturals_target)
+    controls = None if inputs.controls is None else read_controls(inputs.controls)
+    not_shown = sum(verdict.label == NOT_SHOWN for verdict in judge.values())
+    judge = {key: verdict for key, verdict in judge.items() if verdict.label != NOT_SHOWN}
+    if not judge:
+        raise InputError.at(inputs.judge, f"was shown none of its {not_shown} reconstructions")
+    join = join_report(judge, standard, (inputs.judge, inputs.standard))
+    judge = {key: verdict for key, verdict in judge.items() if key in standard}
+    if target is not None:
+        of_target = join_report(judge, target, (inputs.judge, str(inputs.target)))
+        join["target"] = {
+            "matched": of_target["matched"],
+            "without_target": of_target["only_judge"],
+            "only_target": of_target["only_standard"],
+        }
+
+    refused_as_no, seed = counting.refused_as_no, counting.seed
+    counts = rates.by_class(count(judge, standard))
+    measured, shares = rates.measure(counts, refused_as_no=refused_as_no, resamples=counting.resamples, seed=seed)
+    transfer, of_transfer = type_i(judge, {"E": standard, **others}, target, naturals, refused_as_no)
+    correction, of_correction = correct(
+        counts,
+        shares,
+        controls,
+        refused_as_no=refused_as_no,
+        sensitivity=counting.sensitivity,
+        weights_BK=resample_clusters(len(counts), counting.resamples, seed),
+        seed=seed,
+    )
+    by_label = dict(zip(LABELS, counts.sum(axis=(0, 2)).tolist(), strict=True))
+    in_table = ("yes", "no", "refused") if refused_as_no else ("yes", "no")
+    figures = {
+        **measured.figures,
+        **correction,
+        **transfer,
+        "judge_labels": by_label,
+        "not_shown": not_shown,
+        "left_out_of_table": {label: by_label[label] for label in LABELS if label not in in_table},
+        "refused_as_no": refused_as_no,
+        "counting": _counting(refused_as_no),
+        "controls": None if controls is None else {kind: _labels(classes) for kind, classes in controls.items()},
+        "naturals_that_t_accepts": None if naturals is None else inputs.naturals_target is not None,
+        "design_effect": measured.design_effects,
+        "ci": measured.intervals | of_correction | of_transfer,
+        "ci_method": {
+            "confidence": CONFIDENCE,
+            "assumes": "independent classes; reconstructions of one class may resemble one another",
+            "shares": "Wilson, of n over the design effect, Student's quantile (jackknife over classes)",
+            "kappa, accuracy_gap": "bootstrap percentiles over classes, moved outwards to Student's quantile",
+            "accuracy_judge_corrected": "delta method on shares moved towards a half, n over the design effect",
+            "fpr_corrected, fnr_corrected": "as kappa, the judge's rates drawn from their posterior",
+            "type_i_excess": "Newcombe",
+            "resamples": counting.resamples,
+            "seed": seed,
+        },
+        "join": join,
+    }
+    return Evaluation(figures, judge, standard)
+
+
+def count(judge: Mapping[Key, Verdict], standard: Mapping[Key, Verdict]) -> dict[str, Counts]:
+    """Class -> (5, 2): how many got each label of the judge and E's no or yes. E has all that the judge has."""
+    counts: dict[str, Counts] = {}
+    for key, verdict in judge.items():
+        of_class = counts.setdefault(key[0], np.zeros((len(LABELS), 2), dtype=np.int64))
+        of_class[LABELS.index(verdict.label), int(standard[key].label == "yes")] += 1
+    return counts
+
+
+def _labels(classes: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
+    return {label: sum(count[label] for count in classes.values()) for label in LABELS}
+
+
+def _counting(refused_as_no: bool) -> str:
+    left_out: Sequence[str] = ("unparsed", "error") if refused_as_no else ("refused, unparsed", "error")
+    as_no = " and refused is a no in it" if refused_as_no else ""
+    return (
+        f"n is every matched reconstruction that the judge was shown; in accuracy_judge only yes is a yes; "
+        f"{' and '.join(left_out)} are left out of tp, tn, fp, fn and of what follows from them{as_no}"
+    )

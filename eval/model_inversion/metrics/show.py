@@ -1,0 +1,112 @@
+"""Figures as text: shares in percent, intervals in brackets, a dash for what is undefined."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+# Column heads of tables of several judges and set-ups; all figures come with intervals.
+FIGURES = {
+    "accuracy_standard": "accuracy under E",
+    "accuracy_judge": "under the judge",
+    "accuracy_judge_corrected": "corrected by controls",
+    "fpr": "FPR",
+    "fnr": "FNR",
+    "kappa": "kappa",
+    "type_i_transfer": "Type-I transfer",
+    "natural_rate": "naturals E accepts",
+}
+_NAMES = {
+    "accuracy_standard": "attack accuracy under E",
+    "accuracy_judge": "attack accuracy under the judge",
+    "accuracy_judge_corrected": "  corrected by its controls",
+    "accuracy_judge_corrected_degraded": "  corrected by degraded ones",
+    "accuracy_gap": "  E minus judge",
+    "fpr": "FPR of E",
+    "fpr_corrected": "  corrected by its controls",
+    "fnr": "FNR of E",
+    "fnr_corrected": "  corrected by its controls",
+    "tpr": "TPR of E",
+    "tnr": "TNR of E",
+    "kappa": "kappa of E and judge",
+    "type_i_transfer": "Type-I transfer to E",
+    "natural_rate": "  natural images E accepts",
+}
+_ALWAYS = ("accuracy_standard", "accuracy_judge", "accuracy_gap", "fpr", "fnr", "tpr", "tnr", "kappa")
+
+
+def print_report(figures: Mapping[str, Any], out: str) -> None:
+    """Every figure with its interval; then what they assume, and everything that is not in the table or not matched."""
+    cells = ", ".join(f"{cell.upper()} {figures[cell]}" for cell in ("tp", "tn", "fp", "fn"))
+    print(f"{out}: n {figures['n']}, {cells}")
+    for name, head in _NAMES.items():
+        if name in _ALWAYS or figures[name] is not None or _asked(name, figures):
+            shown = (figure if name == "kappa" else percent)(figures[name], figures["ci"][name])
+            print(f"  {head:<32} {shown}")
+    for name, row in list(figures["type_i_transfer_to"].items())[1:]:
+        print(f"  {f'Type-I transfer to {name}':<32} {percent(row['transfer'], row['ci'])}")
+    effects = f"{_effect(figures, 'accuracy_standard')} under E, {_effect(figures, 'accuracy_judge')} under the judge"
+    print(f"  intervals over {figures['classes']} classes; design effect of the accuracy {effects}")
+    for line in assumptions(figures):
+        print(f"  {line}")
+    lost = ", ".join(f"{times} {label}" for label, times in figures["left_out_of_table"].items() if times)
+    if lost:
+        print(f"  not in the 2x2 table: {lost}; they stay in n and are no yes")
+    elif figures["refused_as_no"] and figures["judge_labels"]["refused"]:
+        print(f"  {figures['judge_labels']['refused']} refusals count as no in the 2x2 table")
+    if figures["not_shown"]:
+        print(f"  {figures['not_shown']} reconstructions could not be shown to the judge and are in no figure")
+    for line in unmatched(figures["join"]):
+        print(f"  {line}")
+
+
+def assumptions(figures: Mapping[str, Any]) -> list[str]:
+    """What the corrected figures assume, and how much hangs on it; nothing without controls."""
+    if figures["accuracy_judge_corrected"] is None:
+        return []
+    lines = [f"corrected assumes {figures['correction_assumes']['accuracy']}"]
+    if figures["accuracy_judge_corrected_range"] is not None:
+        low, high = figures["accuracy_judge_corrected_range"]
+        lines.append(f"if it errs more there, the corrected accuracy lies from {percent(low)} to {percent(high)}")
+    return lines
+
+
+def unmatched(join: Mapping[str, Any]) -> list[str]:
+    """A line for everything that the join left over."""
+    lines = []
+    for side, name in (("judge", "the judge's file"), ("standard", "E's file")):
+        if join[f"only_{side}"]:
+            examples = ", ".join(join[f"only_{side}_examples"][:2])
+            lines.append(f"left out: {join[f'only_{side}']} reconstructions only in {name}, as {examples}")
+    missing = join.get("target", {}).get("without_target", 0)
+    return lines + ([f"{missing} reconstructions have no verdict of T"] if missing else [])
+
+
+def heads(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Those of FIGURES that are defined in any row."""
+    return {name: head for name, head in FIGURES.items() if any(row[name] is not None for row in rows)}
+
+
+def percent(value: float | None, interval: Sequence[float] | None = None) -> str:
+    """``80.53% [78.45, 82.45]``; a dash for what is undefined."""
+    if value is None:
+        return "-"
+    return f"{100 * value:.2f}%" + (f" [{100 * interval[0]:.2f}, {100 * interval[1]:.2f}]" if interval else "")
+
+
+def figure(value: float | None, interval: Sequence[float] | None = None) -> str:
+    """``0.041 [-0.006, 0.089]``; a dash for what is undefined."""
+    if value is None:
+        return "-"
+    return f"{value:.3f}" + (f" [{interval[0]:.3f}, {interval[1]:.3f}]" if interval else "")
+
+
+def _asked(name: str, figures: Mapping[str, Any]) -> bool:
+    """Whether a figure that is undefined was asked for all the same."""
+    given = {"accuracy_judge_corrected": "controls", "natural_rate": "naturals", "type_i_transfer": "type_i"}
+    return name in given and figures[given[name]] is not None
+
+
+def _effect(figures: Mapping[str, Any], name: str) -> str:
+    effect = figures["design_effect"][name]
+    return "-" if effect is None else f"{effect:.2f}"

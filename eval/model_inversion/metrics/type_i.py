@@ -1,0 +1,61 @@
+"""Type-I transfer: of the reconstructions that T accepts and the judge rejects, the share that E accepts as well.
+
+Beside it stands the share of natural images of other classes that E accepts: without an excess over it there is no
+transfer to speak of. Where T's verdicts on these images are known, only those that T accepts count, as of the
+reconstructions.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from cprt.metrics.bootstrap import ClusteredShare
+from eval.model_inversion.metrics import rates
+from eval.model_inversion.metrics.join import Key, Verdict
+from eval.model_inversion.metrics.rates import Interval
+
+
+def type_i(
+    judge: Mapping[Key, Verdict],
+    standards: Mapping[str, Mapping[Key, Verdict]],
+    target: Mapping[Key, Verdict] | None,
+    naturals: Mapping[str, Counter[bool]] | None,
+    refused_as_no: bool,
+) -> tuple[dict[str, Any], dict[str, Interval]]:
+    """Figures of the first of ``standards``, and ``type_i_transfer_to`` each; others may lack images."""
+    rejecting = ("no", "refused") if refused_as_no else ("no",)
+    keys = [
+        key
+        for key in judge
+        if target is not None and key in target and target[key].label == "yes" and judge[key].label in rejecting
+    ]
+    transfers = {name: _transfer(keys, verdicts) for name, verdicts in standards.items()}
+    transferred = next(iter(transfers.values()))
+    classes = list((naturals or {}).values())
+    accepted = ClusteredShare.of([count[True] for count in classes], [count.total() for count in classes])
+    excess, of_excess = rates.difference(transferred, accepted)
+    figures = {
+        "type_i": len(keys) if target is not None else None,
+        "type_i_transfer": transferred.share,
+        "type_i_transfer_to": {
+            name: {"n": share.whole, "transfer": share.share, "ci": share.interval} for name, share in transfers.items()
+        },
+        "naturals": accepted.whole if naturals is not None else None,
+        "natural_rate": accepted.share,
+        "type_i_excess": excess,
+    }
+    return figures, {
+        "type_i_transfer": transferred.interval,
+        "natural_rate": accepted.interval,
+        "type_i_excess": of_excess,
+    }
+
+
+def _transfer(keys: list[Key], standard: Mapping[Key, Verdict]) -> ClusteredShare:
+    counts: dict[str, Counter[bool]] = {}
+    for key in keys:
+        if key in standard:
+            counts.setdefault(key[0], Counter())[standard[key].label == "yes"] += 1
+    return ClusteredShare.of([count[True] for count in counts.values()], [count.total() for count in counts.values()])

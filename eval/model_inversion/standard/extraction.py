@@ -1,0 +1,148 @@
+"""Knowledge-extraction score (PPA, Struppek et al.): what a new classifier learns of the classes from reconstructions.
+
+A student is trained on the reconstructions alone, and its accuracy is taken on real images of the attacked classes: of
+those that the target was trained on, and of others. The recipe is PPA's: SGD with momentum 0.9, weight decay 1e-4 and a
+cosine from the learning rate to 1e-4, random crops of 80 to 100% and flips. PPA begins from a ResNet-50 with ImageNet
+weights; a student that begins from nothing, or is another, gives another score.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from cprt.config import fits
+from cprt.errors import InputError
+from eval.model_inversion.standard.classifier import Classifier, Hooked
+from eval.model_inversion.standard.spec import ClassifierSpec
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_LEAST_RATE, _SMALLEST_CROP = 1e-4, 0.8
+
+
+@dataclass(frozen=True)
+class StudentSpec:
+    """The student and its recipe. ``weights`` is a state dict to begin from (its head may have other classes), or null.
+
+    Other fields are those of ``ClassifierSpec``.
+    """
+
+    library: Literal["timm", "torchvision", "reference"]
+    architecture: str
+    weights: str | None
+    resize: int
+    mean: list[float]
+    std: list[float]
+    options: dict[str, Any] = field(default_factory=dict)
+    key: str | None = None
+    prefix: str = ""
+    epochs: int = 75
+    batch_size: int = 32
+    learning_rate: float = 0.1
+    seed: int = 0
+
+    @staticmethod
+    def read(row: Mapping[str, Any], where: str) -> StudentSpec:
+        """From a mapping, as YAML gives it. Raises InputError that begins with ``where`` and names the field."""
+        hints = typing.get_type_hints(StudentSpec)
+        for name, value in row.items():
+            if name not in hints:
+                raise InputError.at(where, f"unknown field (there are {', '.join(hints)})", field=str(name))
+            if not fits(value, hints[name]):
+                raise InputError.at(where, f"{value!r} does not fit", field=name)
+        for name in ("library", "architecture", "weights", "resize", "mean", "std"):
+            if name not in row:
+                raise InputError.at(where, "is missing: it must be stated", field=name)
+        spec = StudentSpec(**{**row, "learning_rate": float(row.get("learning_rate", 0.1))})
+        for name in ("epochs", "batch_size"):
+            if getattr(spec, name) < 1:
+                raise InputError.at(where, f"must be at least 1, not {getattr(spec, name)}", field=name)
+        if not spec.learning_rate > 0 or spec.seed < 0:
+            raise InputError.at(where, "learning_rate must be more than 0, and seed not negative")
+        if spec.weights is not None and not Path(spec.weights).is_file():
+            raise InputError.at(spec.weights, "no such file of weights")
+        spec.classifier(2, where)
+        return spec
+
+    def classifier(self, classes: int, where: str) -> ClassifierSpec:
+        """The student as a classifier of so many classes."""
+        names = ("library", "architecture", "resize", "mean", "std", "options", "key", "prefix")
+        of_student = {name: getattr(self, name) for name in names}
+        rest = {"name": "student", "weights": self.weights or "", "num_classes": classes}
+        return ClassifierSpec.read({**of_student, **rest, "classes": "numeric", "crop": None}, where)
+
+    def record(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+def train_student(
+    spec: StudentSpec, reconstructions: list[Any], labels_N: NDArray[np.int64], classes: int, where: str
+) -> Classifier:
+    """A student of ``classes`` classes, trained on reconstructions (paths) with their claimed classes.
+
+    The same seed gives the same student on the same machine; nobody else's random numbers change.
+    """
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    from eval.model_inversion.standard.weights import build, load_body
+
+    stated = spec.classifier(classes, where)
+    with torch.random.fork_rng():
+        torch.manual_seed(spec.seed)
+        model = build(stated, where)
+        if spec.weights is not None:
+            load_body(model, stated)
+        student = Classifier(stated, Hooked(model, stated, where))
+        pictures = torch.stack([_eight_bits(student.pixels(path)) for path in tqdm(reconstructions, desc="student")])
+        labels = torch.from_numpy(labels_N)
+        steps = -(-len(labels) // spec.batch_size)
+        optimizer = torch.optim.SGD(model.parameters(), lr=spec.learning_rate, weight_decay=1e-4, momentum=0.9)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, spec.epochs, eta_min=_LEAST_RATE)
+        model.train()
+        with tqdm(total=spec.epochs * steps, desc="training the student", unit="step", leave=False) as bar:
+            for _ in range(spec.epochs):
+                for rows in torch.randperm(len(labels)).split(spec.batch_size):
+                    if len(rows) > 1:  # one alone has no batch statistics
+                        seen = student.normalised(_augmented(pictures[rows]))
+                        loss = cross_entropy(model(seen), labels[rows].to(seen.device))
+                        optimizer.zero_grad()
+                        loss.backward()
+                        optimizer.step()
+                    bar.update()
+                schedule.step()
+        model.eval()
+    return student
+
+
+def _eight_bits(pixels_HW3: NDArray[np.float32]) -> Tensor:
+    import torch
+
+    return torch.from_numpy((pixels_HW3 * 255).round().astype(np.uint8)).permute(2, 0, 1)
+
+
+def _augmented(pictures_B3HW: Tensor) -> Tensor:
+    """Square crops of 80 to 100% of the area, resized, half of them mirrored; values 0 to 1."""
+    import torch
+    from torch.nn.functional import interpolate
+
+    side = pictures_B3HW.shape[-1]
+    made = []
+    for picture in pictures_B3HW.float() / 255:
+        area, down, right, turn = torch.rand(4).tolist()
+        crop = round(side * (_SMALLEST_CROP + (1 - _SMALLEST_CROP) * area) ** 0.5)
+        top, left = (int(place * (side - crop + 1)) for place in (down, right))
+        part = picture[None, :, top : top + crop, left : left + crop]
+        part = interpolate(part, (side, side), mode="bilinear", antialias=True)
+        made.append(part.flip(3) if turn < 0.5 else part)
+    return torch.cat(made)

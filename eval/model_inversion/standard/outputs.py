@@ -1,0 +1,69 @@
+"""Logits and features that were computed elsewhere, by whatever network: an .npz file of plain arrays.
+
+Its arrays are ``files`` (N texts, each image's path or an end of it, such as CLASS/FILE), ``logits`` (N, classes) and
+``features`` (N, D); a file for features alone needs no logits. ``numpy.savez("e.npz", files=files, logits=logits,
+features=features)`` writes it. Arrays of Python objects, which are pickles, are not read.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cprt.errors import InputError
+
+
+class StoredOutputs:
+    """What the file ``path`` holds. Raises InputError for anything else than such arrays.
+
+    ``classes``: how many logits there must be, None where logits are not needed.
+    """
+
+    def __init__(self, path: Path, classes: int | None):
+        self.path = path
+        try:
+            with np.load(path, allow_pickle=False) as archive:
+                arrays = {name: archive[name] for name in ("files", "logits", "features") if name in archive}
+        except OSError as error:
+            raise InputError.at(path, error.strerror or "is not an .npz file of plain arrays") from error
+        except (ValueError, KeyError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+            raise InputError.at(path, "is not an .npz file of plain arrays (files, logits, features)") from error
+        needed = ("files", "features") if classes is None else ("files", "logits", "features")
+        for name in needed:
+            if name not in arrays:
+                raise InputError.at(path, "is missing", field=name)
+        files = [str(name).replace("\\", "/").strip("/") for name in arrays["files"].ravel()]
+        if arrays["files"].dtype.kind != "U" or len(set(files)) < len(files):
+            raise InputError.at(path, "must be texts, each there once", field="files")
+        for name in needed[1:]:
+            array = arrays[name]
+            if array.ndim != 2 or len(array) != len(files) or array.dtype.kind not in "fiu":
+                raise InputError.at(path, f"must be numbers in {len(files)} rows", field=name)
+            if not np.isfinite(array).all():
+                raise InputError.at(path, "has values that are not finite", field=name)
+        if classes is not None and arrays["logits"].shape[1] != classes:
+            raise InputError.at(path, f"has {arrays['logits'].shape[1]} columns, not {classes}", field="logits")
+        self._rows = {name: row for row, name in enumerate(files)}
+        self._stands_for: dict[int, Path] = {}
+        self._features = arrays["features"].astype(np.float64)
+        self._logits = arrays["logits"].astype(np.float64) if classes is not None else np.zeros((len(files), 0))
+
+    def rows(self, paths: Sequence[Path]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """(N, classes) logits and (N, D) features of images. Raises InputError for one that the file does not have."""
+        found = [self._row(path) for path in paths]
+        return self._logits[found], self._features[found]
+
+    def _row(self, path: Path) -> int:
+        parts = path.parts
+        for first in range(len(parts)):
+            row = self._rows.get("/".join(parts[first:]).strip("/"))
+            if row is not None:
+                other = self._stands_for.setdefault(row, path)
+                if other != path:
+                    raise InputError.at(self.path, f"has one row for {other} and {path}: give longer paths in files")
+                return row
+        raise InputError.at(self.path, f"has no row for {path}")

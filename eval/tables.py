@@ -1,0 +1,50 @@
+"""A table as Markdown and as LaTeX."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+Cell = str | int | float | None
+
+_TEX = str.maketrans(
+    {char: f"\\{char}" for char in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {"–": "--", "→": r"$\rightarrow$", "§": r"\S"}
+)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table as it is written. ``rows`` are as wide as ``columns``; None is a dash."""
+
+    name: str
+    caption: str
+    columns: list[str]
+    rows: list[list[Cell]]
+
+
+def markdown(table: Table) -> str:
+    """With bars in cells escaped."""
+    marks = ["---:" if _is_numeric(table, column) else "---" for column in range(len(table.columns))]
+    lines = [table.columns, *([_shown(cell) for cell in row] for row in table.rows)]
+    escaped = [[cell.replace("|", "\\|") for cell in line] for line in lines]
+    return "".join(f"| {' | '.join(line)} |\n" for line in [escaped[0], marks, *escaped[1:]])
+
+
+def latex(table: Table) -> str:
+    r"""A booktabs tabular, for \input."""
+    alignment = "".join("r" if _is_numeric(table, column) else "l" for column in range(len(table.columns)))
+    everything: list[Sequence[Cell]] = [table.columns, *table.rows]
+    lines = [" & ".join(_shown(cell).translate(_TEX) for cell in row) + r" \\" for row in everything]
+    body = "\n".join([r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule"])
+    return f"% {table.caption}\n\\begin{{tabular}}{{{alignment}}}\n{body}\n\\end{{tabular}}\n"
+
+
+def _is_numeric(table: Table, column: int) -> bool:
+    return all(re.fullmatch(r"–|-?\d+(\.\d+)?", _shown(row[column])) for row in table.rows)
+
+
+def _shown(cell: Cell) -> str:
+    return "–" if cell is None else str(cell)

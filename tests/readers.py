@@ -1,0 +1,150 @@
+"""Every reader of a file from outside, with a file that it takes."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from cprt.config import parse
+from cprt.files import read_text, read_yaml
+from cprt.images import load_image
+from cprt.models.response_cache import read_cache
+from cprt.models.spec import ModelSpec
+from cprt.provenance import made_by
+from cprt.records import read_json, read_jsonl, read_labels, read_object, read_pairs, read_predictions
+from cprt.tables import read_csv
+from cprt.taxonomy import Taxonomy
+from data_prep.id_lists import read_ids
+from data_prep.labels.files import read_aliases, read_annotations, read_bench, read_table
+from data_prep.selection import read_map
+from eval.agreement import rows as agreement
+from eval.model_inversion.compare.inputs import from_yaml
+from eval.model_inversion.metrics.join import read_classifier, read_controls, read_judge, read_naturals
+
+TAXONOMY = Taxonomy.default()
+ZEROS = {key: 0 for key in TAXONOMY.keys}
+
+
+@dataclass
+class Options:
+    labels: str
+    rank: int = 3
+    rate: float = 0.5
+    names: list[str] = field(default_factory=list)
+    models: list[dict[str, Any]] = field(default_factory=list)
+    limit: int | None = None
+
+
+@dataclass(frozen=True)
+class Reader:
+    read: Callable[[Path], Any]
+    content: bytes
+    suffix: str = ""
+
+
+def _jsonl(*rows: dict[str, Any]) -> bytes:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+
+
+def _csv(*rows: str) -> bytes:
+    return "".join(f"{row}\r\n" for row in rows).encode()
+
+
+def _picture() -> bytes:
+    buffer = io.BytesIO()
+    Image.radial_gradient("L").resize((24, 16)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def _bench() -> bytes:
+    groups: dict[str, dict[str, int]] = {}
+    for attribute in TAXONOMY.attributes:
+        groups.setdefault(f"level{attribute.level}", {})[attribute.key] = 0
+    return json.dumps([{"id": "ä.jpg", "binary_labels": groups, "level": 4, "score": 0.0}]).encode()
+
+
+_LABELS = _jsonl({"id": "ä\u2028b", "image": "images/a.jpg", "labels": ZEROS, "level": 4, "score": 0, "source": "x"})
+_ANNOTATIONS = _jsonl(
+    {"id": "a", "annotator": "x", "status": "ok", "labels": ZEROS, "error": None},
+    {"id": "b", "annotator": "x", "status": "refused", "labels": None, "error": "no"},
+)
+_PAIRS = _jsonl(
+    {
+        "id": "a",
+        "images": ["images/a.jpg"],
+        "prompt": [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "?"}]}],
+        "completion": [{"role": "assistant", "content": "!"}],
+        "level": 4,
+        "score": 0.5,
+    }
+)
+_PREDICTIONS = _jsonl({"id": "a", "status": "ok", "score": 0.5}, {"id": "b", "status": "refused", "text": "I cannot."})
+_KEYS, _CELLS = ",".join(ZEROS), ",".join("0" for _ in ZEROS)
+_OPTIONS = (
+    b"labels: a\nrank: 5\nrate: 1e-4\nnames: [x, 'y', \"z\"]\nmodels:\n  - {name: a, more: [1, {b: null}]}\nlimit: ~\n"
+)
+_TAXONOMY = b'name: mine\nremove: [age]\nattributes:\n  - {key: pets, level: 4, question: "Are there pets?"}\n'
+_SETUPS = b"- name: A/B\n  standard: e.csv\n  judges:\n    gemini: j.csv\n    qwen: {file: j.csv, n: 4, order: 0}\n"
+_MODEL = b"{name: a, model: b, base_url: 'http://127.0.0.1:1/v1', temperature: 1e-1, extra: {top_k: 1}}\n"
+
+READERS: dict[str, Reader] = {
+    "text": Reader(read_text, "ä\r\n写真\n".encode()),
+    "json": Reader(read_json, b'{"a": [1, 2.5e3, null, true, "\\ud83d\\ude00"], "b": {"c": "\\u00e4"}}'),
+    "object": Reader(read_object, b'{"a": 1}'),
+    "jsonl": Reader(lambda path: list(read_jsonl(path)), b'{"a": 1}\n\n{"b": [2]}\n'),
+    "yaml": Reader(read_yaml, b"a: &x [1, .5, ~, 'b']\nc: {<<: {d: e}, f: *x}\n? g\n: |\n  h\n"),
+    "csv": Reader(lambda path: read_csv(path).need(["a"]), b'\xef\xbb\xbfa,b\r\n1,"2\r\n3"\r\n'),
+    "ids of lines": Reader(read_ids, b"2017_1\nval2017/2017_2.jpg\nannotations/val2017/2017_3.json\n", ".txt"),
+    "ids of rows": Reader(read_ids, _LABELS, ".jsonl"),
+    "ids of a list": Reader(read_ids, _bench(), ".json"),
+    "ids of a table": Reader(read_ids, _csv("id,x", "a,1", '"b",2'), ".csv"),
+    "labels": Reader(read_labels, _LABELS),
+    "pairs": Reader(read_pairs, _PAIRS),
+    "predictions": Reader(read_predictions, _PREDICTIONS),
+    "bench": Reader(lambda path: read_bench(path, TAXONOMY), _bench()),
+    "labels by hand": Reader(
+        lambda path: read_table(path, TAXONOMY), _csv(f"id,{_KEYS},level,score", f"a,{_CELLS},4,0.0", f"b,{_CELLS},,")
+    ),
+    "annotations": Reader(lambda path: read_annotations(path, TAXONOMY), _ANNOTATIONS),
+    "answers of people": Reader(
+        lambda path: list(agreement.read_answers(path, TAXONOMY)),
+        _csv(f"annotator,kind,image,{_KEYS}", f"x,human,a.jpg,{_CELLS}", f"y,model,a.jpg,{_CELLS}"),
+    ),
+    "answers of models": Reader(lambda path: list(agreement.read_annotations(path, TAXONOMY)), _ANNOTATIONS),
+    "aliases": Reader(lambda path: read_aliases(path, TAXONOMY), b"face: biometrics\nyears: age\n"),
+    "map": Reader(
+        lambda path: read_map(path, TAXONOMY),
+        b"a1_age_approx: {attribute: age}\na9_face: {attribute: null, clear: no}\n",
+    ),
+    "taxonomy": Reader(Taxonomy.load, _TAXONOMY),
+    "options": Reader(lambda path: parse(Options, ["--config", str(path)]), _OPTIONS),
+    "model": Reader(lambda path: ModelSpec.read(dict(read_object_of_yaml(path)), "models[1]"), _MODEL),
+    "judge": Reader(read_judge, _csv("filename,class,response,label", 'a.png,1,"Yes, ""they"" are.\n",yes')),
+    "classifier": Reader(read_classifier, _csv("filename,prediction", "ID=3_T=12_P=0.png,no", "2/b.png,YES")),
+    "controls": Reader(read_controls, _csv("kind,filename,class,label", "positive,a.png,1,yes", "negative,a.png,1,no")),
+    "naturals": Reader(read_naturals, _csv("filename,prediction", "a.png,no")),
+    "set-ups": Reader(from_yaml, _SETUPS),
+    "kept answers": Reader(
+        read_cache, b'{"key": "ab", "answer": {"text": "1"}}\n{"key": "cd", "answer": {"error": "x"}}\n'
+    ),
+    "run record": Reader(made_by, b'{"command": ["cprt", "eval", "--limit", "3"], "config": {}}'),
+    "photo": Reader(load_image, _picture()),
+}
+
+
+def read_object_of_yaml(path: Path) -> dict[str, Any]:
+    """A mapping, as the parser of options hands one on."""
+    content = read_yaml(path)
+    return content if isinstance(content, dict) else {}
+
+
+def make_neighbours(folder: Path) -> None:
+    """The files that a reader's content names, beside it."""
+    for name in ("e.csv", "j.csv"):
+        (folder / name).write_bytes(_csv("filename,label,prediction", "1/a.png,yes,yes"))
