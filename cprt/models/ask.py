@@ -252,6 +252,7 @@ def answer_batch(
         "dtype": model.dtype,
         "device": model.device.split(":")[0],
         "image_size": {name: side for name, side in dict(model.size).items() if side is not None},
+        "decoding": model.decoding,
     }
     if model.revision:
         made["revision"] = model.revision
