@@ -33,13 +33,14 @@ def predict(judge: Judge, label: Label, outcome: Outcome[Answer], taxonomy: Taxo
     """
     distribution = _summary(outcome.response) if judge.expected and outcome.response is not None else None
     decoded: dict[str, Any] = {}
-    if distribution is not None:
+    answer = outcome.value or Answer("unparsed")
+    # Behind a lead-in of ours every model writes a number; one that stated none in its own answer has not judged.
+    if distribution is not None and answer.score is not None:
         decoded = {
             "expected_score": distribution.mean,
             "median_score": distribution.median,
             "label_mass": distribution.mass,
         }
-    answer = outcome.value or Answer("unparsed")
     if answer.attributes is not None:
         decoded["composed_score"] = compose(answer.attributes, taxonomy).score
     return Prediction(

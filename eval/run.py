@@ -25,7 +25,7 @@ from cprt.errors import InputError
 from cprt.images import check_images, image_root
 from cprt.metrics.results import Metrics, to_json
 from cprt.models.ask import ask, by_weights, hash_photos, open_models, raise_first
-from cprt.models.local import DTYPES
+from cprt.models.checkpoint import DTYPES
 from cprt.models.outcome import Outcome, find_outcomes, with_status
 from cprt.models.response_cache import ResponseCache, Shard
 from cprt.models.spec import Request, Response

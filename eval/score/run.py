@@ -36,7 +36,7 @@ from cprt.config import option, parse, run
 from cprt.errors import InputError, one_line
 from cprt.files import without_halves, write_text
 from cprt.models.ask import Model, ask, hash_photos, open_models
-from cprt.models.local import DTYPES
+from cprt.models.checkpoint import DTYPES
 from cprt.models.outcome import Outcome, find_outcomes
 from cprt.models.rate_limiter import Stopped
 from cprt.models.response_cache import ResponseCache
