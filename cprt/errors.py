@@ -24,13 +24,14 @@ class InputError(ValueError):
         return cls(f"{place}: field '{field}': {message}" if field else f"{place}: {message}", message)
 
 
-def one_line(text: str) -> str:
-    """A text of any origin as one line for a terminal: escaped where it is not printable, its middle left out if long.
+def printable(text: str) -> str:
+    """A text of any origin as one line that changes nothing on a terminal or page.
 
     Line breaks, escape sequences, direction marks and halves of surrogate pairs show as ``\\n``, ``\\x1b``, ...
     """
-    if len(text) > _HEAD + _TAIL:
-        text = f"{text[:_HEAD]} [...] {text[-_TAIL:]}"
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
-    )
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def one_line(text: str) -> str:
+    """As ``printable``, and its middle left out if it is long."""
+    return printable(text if len(text) <= _HEAD + _TAIL else f"{text[:_HEAD]} [...] {text[-_TAIL:]}")

@@ -61,7 +61,7 @@ def test_the_file_itself_is_read(tmp_path: Path, name: str):
 
 
 @pytest.mark.parametrize("name", READERS)
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 @given(edits=EDITS)
 def test_only_an_input_error_may_come_out(tmp_path_factory, name: str, edits: list[tuple[float, int, bytes]]):
     read(name, tmp_path_factory.getbasetemp(), mutate(READERS[name].content, edits))

@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from cprt.config import fits
 from cprt.errors import InputError
+from cprt.files import without_halves
 from cprt.models.local import identity
 from cprt.models.response_cache import cache_key
 from cprt.prompts import Messages, digest
@@ -112,7 +113,7 @@ class Response:
         fields = dict(row)
         for field in ("text", "error"):
             if isinstance(fields.get(field), str):
-                fields[field] = fields[field].encode("utf-8", "backslashreplace").decode()  # half of a surrogate pair
+                fields[field] = without_halves(fields[field])
         return Response(**{**fields, "dropped": tuple(fields.get("dropped", ()))})
 
 

@@ -20,6 +20,7 @@ from cprt.records import Label, write_jsonl
 from cprt.scoring import severities
 from cprt.taxonomy import LEVELS, Taxonomy
 from data_prep.labels.files import Stated, read_aliases, read_annotations, read_bench, read_table
+from data_prep.pairs.card import data_card, draw_card
 
 SOURCES = ("bench", "csv", "annotations")
 SCORE_TOLERANCE = 6e-4  # a file's score has three decimals, rounded or truncated
@@ -32,6 +33,7 @@ class LabelsArguments:
     out: str = option("labels.jsonl to write")
     source: str = option("what the label file is", "bench", choices=list(SOURCES))
     aliases: str | None = option("YAML that maps other spellings of keys to ours", None)
+    card: bool = option("also draw NAME.card.png: photos a level and attribute (paper Fig. 7)", False)
     taxonomy: str | None = option("YAML that extends the published taxonomy", None)
 
 
@@ -51,6 +53,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     report["without_consensus"] = without
     sign("cprt labels", run_path(args.out))
     write_jsonl(args.out, labels)
+    if args.card and labels:
+        name = Path(args.out).stem
+        draw_card(Path(args.out).with_name(f"{name}.card.png"), data_card({name: labels}, taxonomy), taxonomy)
     write_run("cprt labels", args.out, args, {"input": args.input}, taxonomy=taxonomy.digest, report=report)
     _print(report, args.out)
 

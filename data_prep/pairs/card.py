@@ -33,7 +33,7 @@ def draw_card(path: Path, card: Mapping[str, Any], taxonomy: Taxonomy) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    parts = [name for name in ("train", "holdout") if card[name]["pairs"]]
+    parts = [name for name, part in card.items() if isinstance(part, dict) and part["pairs"]]
     figure = Figure(figsize=(11, 0.4 + 3.4 * len(parts)), layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(len(parts), 2, squeeze=False, width_ratios=[1, 4])
@@ -45,7 +45,7 @@ def draw_card(path: Path, card: Mapping[str, Any], taxonomy: Taxonomy) -> None:
         )
         levels.bar_label(bars, fontsize=8)
         levels.set_ylabel("photos")
-        levels.set_title(f"{name}: {part['pairs']} pairs by level", fontsize=10)
+        levels.set_title(f"{name}: {part['pairs']} photos by level", fontsize=10)
         bars = attributes.bar(
             list(taxonomy.keys),
             [part["attributes"][key] for key in taxonomy.keys],

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from cprt.errors import printable
 from cprt.guidance.regulations import Regulations, notes_of, regulations_of
 from cprt.pages.listing import Cell, Column, Listing, Part, cell
 from cprt.pages.render import render
@@ -18,7 +19,6 @@ from cprt.pages.words import counted
 from cprt.records import PREDICTION_STATUSES
 from cprt.scoring import format_score, level_of
 from cprt.taxonomy import Taxonomy
-from eval.score.photos import printable
 from eval.score.rows import contradiction, most_severe_first
 from eval.score.table import has_one_root, name_of
 

@@ -1,6 +1,6 @@
 """The photos that a command line names: files as they are, folders searched, whatever lies in them.
 
-Names come from outside: they may hold newlines, terminal codes or bytes that are no text. ``printable`` makes a line.
+Names come from outside: they may hold newlines, terminal codes or bytes that are no text.
 """
 
 from __future__ import annotations
@@ -78,13 +78,3 @@ def _no_file(path: Path) -> str | None:
     if not stat.S_ISREG(status.st_mode):
         return "is not a regular file"
     return None if status.st_size else "is empty"
-
-
-def printable(name: str) -> str:
-    """A name as one line that changes nothing on a terminal or page: what is not printable is escaped."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in as_text(name))
-
-
-def as_text(text: str) -> str:
-    """A text that UTF-8 can hold: what of a name's bytes is no text is escaped."""
-    return text.encode("utf-8", "backslashreplace").decode()

@@ -34,7 +34,7 @@ from typing import Any, NoReturn
 from cprt.answers import Answer
 from cprt.config import option, parse, run
 from cprt.errors import InputError, one_line
-from cprt.files import write_text
+from cprt.files import without_halves, write_text
 from cprt.models.ask import Model, ask, hash_photos, open_models
 from cprt.models.local import DTYPES
 from cprt.models.outcome import Outcome, find_outcomes
@@ -49,7 +49,7 @@ from cprt.taxonomy import Taxonomy
 from eval.judges import asked_otherwise, trained_prompt
 from eval.predictions import reader
 from eval.score.page import page
-from eval.score.photos import Found, Photo, as_text, find_photos, printable
+from eval.score.photos import Found, Photo, find_photos
 from eval.score.rows import FLAG_BY, flag_score, named
 from eval.score.table import note, show_faults, show_table
 from eval.score.threshold import Threshold, choose
@@ -139,7 +139,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     (model,) = open_models([spec], args.allow_remote)
     found = find_photos(args.paths)
     if not found.photos:
-        raise InputError(f"no photos in {', '.join(map(printable, args.paths))}")
+        raise InputError(f"no photos in {', '.join(args.paths)}")
 
     with tempfile.TemporaryDirectory() as scratch:  # without --out nothing is kept
         out = Path(args.out or Path(scratch) / "score.jsonl")
@@ -233,8 +233,8 @@ def score_row(photo: Photo, outcome: Outcome[Answer], args: ScoreArguments, taxo
         composed, attributes, advice = named(answer.attributes, args.until_level, args.until_score, taxonomy)
     by = flag_score(answer.score, None if composed is None else composed.score, args.flag_by)
     return {
-        "root": as_text(photo.root),
-        "path": as_text(photo.path),
+        "root": without_halves(photo.root),
+        "path": without_halves(photo.path),
         "status": outcome.status,
         "score": answer.score,
         "level": answer.level,
@@ -243,8 +243,8 @@ def score_row(photo: Photo, outcome: Outcome[Answer], args: ScoreArguments, taxo
         "attributes": attributes,
         "advice": advice,
         "flagged": None if by is None or args.flag_above is None else by >= args.flag_above,
-        "text": None if outcome.text is None else as_text(outcome.text),
-        "error": None if outcome.error is None else as_text(outcome.error),
+        "text": None if outcome.text is None else without_halves(outcome.text),
+        "error": None if outcome.error is None else without_halves(outcome.error),
     }
 
 
@@ -269,7 +269,7 @@ def save(
         write_jsonl(args.out, rows)
     names = [name for name in ("threshold_from", "threshold_labels") if getattr(args, name)]
     inputs = {name: getattr(args, name) for name in names}
-    config = {**vars(args), "paths": [as_text(path) for path in args.paths]}
+    config = {**vars(args), "paths": [without_halves(path) for path in args.paths]}
     if args.base_url:
         config["base_url"] = "endpoint"
     write_run(
@@ -320,8 +320,8 @@ def _finish(args: ScoreArguments, rows: Sequence[dict[str, Any]], stopped: Stopp
 
 def _nothing_scored(rows: Sequence[dict[str, Any]]) -> NoReturn:
     first = rows[0]
-    why = first["error"] or f"{first['status']}: {printable((first['text'] or '')[:80])}"
-    raise InputError(f"no photo got a score (the first: {printable(first['path'])}: {printable(why)})")
+    why = first["error"] or f"{first['status']}: {(first['text'] or '')[:80]}"
+    raise InputError(f"no photo got a score (the first: {first['path']}: {why})")
 
 
 if __name__ == "__main__":

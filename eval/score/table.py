@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from cprt.errors import printable
 from cprt.guidance.regulations import notes_of, regulations_of
 from cprt.pages.words import counted
 from cprt.scoring import format_score
 from cprt.taxonomy import Taxonomy
-from eval.score.photos import Found, printable
+from eval.score.photos import Found
 from eval.score.rows import contradiction, most_severe_first
 
 MOST_ROWS = 20  # beside a file that holds them all

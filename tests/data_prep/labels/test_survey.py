@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from PIL import Image
 
 from cprt.errors import InputError
 from cprt.records import Label, read_labels, write_jsonl
@@ -80,9 +81,10 @@ def test_an_export_is_read_as_cprt_bench_and_gives_the_same_labels(labelled: Pat
         (labelled / "images" / "val2017").mkdir(parents=True, exist_ok=True)
         (labelled / "images" / "val2017" / f"p{number}.jpg").write_bytes(b"")
     again = labelled / "again.jsonl"
-    labels.main(
-        ["--source", "bench", "--input", str(out / "mine.json"), "--images", str(labelled), "--out", str(again)]
-    )
+    words = ["--source", "bench", "--input", str(out / "mine.json"), "--images", str(labelled), "--out", str(again)]
+    labels.main([*words, "--card", "true"])
+    with Image.open(labelled / "again.card.png") as picture:  # paper Fig. 7 of these labels
+        assert picture.format == "PNG" and picture.width > 1000
     before = {label.id: label for label in read_labels(labelled / "labels.jsonl")}
     after = read_labels(again)
     assert len(after) == 120

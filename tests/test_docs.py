@@ -1,0 +1,67 @@
+"""Every command that README and docs show can be typed: it exists, and its configuration and options are there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from cprt.cli import COMMANDS
+from cprt.errors import InputError
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+MODULES = {name: module for name, module, _ in COMMANDS}
+PLACEHOLDER = "no_such_option"
+
+
+def shown(page: Path) -> list[str]:
+    """The command lines in a page's bash blocks, continued lines joined."""
+    blocks = re.findall(r"```bash\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
+    return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+
+
+CPRT = [
+    pytest.param(line, id=f"{page.stem}-{number}")
+    for page in PAGES
+    for number, line in enumerate(shown(page))
+    if line.startswith("cprt ")
+]
+
+
+def test_the_pages_show_commands():
+    assert len(CPRT) > 25
+    kinds = {line.split()[0] for page in PAGES for line in shown(page)}
+    assert kinds <= {"cprt", "make", "accelerate", "source"}, kinds
+
+
+@pytest.mark.parametrize("line", CPRT)
+def test_a_command_has_the_options_that_a_page_gives_it(line: str, monkeypatch):
+    """Everything is parsed and checked up to one option too many, which is what is refused."""
+    monkeypatch.chdir(ROOT)
+    _, name, *words = shlex.split(line, comments=True)
+    with pytest.raises(InputError) as caught:
+        import_module(MODULES[name]).main([*words, f"--{PLACEHOLDER}", "x"])
+    assert f"unknown argument --{PLACEHOLDER}" in str(caught.value)
+
+
+def test_launch_lines_and_targets_are_there():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for page in PAGES:
+        for line in shown(page):
+            words = shlex.split(line, comments=True)
+            if words[0] == "make":
+                assert words[1] in targets, line
+            if words[0] == "accelerate":
+                for option in ("--config_file", "--config"):
+                    assert (ROOT / words[words.index(option) + 1]).is_file(), line
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_inside_the_repository_lead_somewhere(page: Path):
+    for target in re.findall(r"\]\((?!https?://|#)([^)]+)\)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), target
