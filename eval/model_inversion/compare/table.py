@@ -33,7 +33,7 @@ def inert(cell: Any) -> Any:
     return "'" + cell if isinstance(cell, str) and cell[:1] in ("=", "+", "-", "@", "\t", "\r") else cell
 
 
-def print_report(result: Mapping[str, Any], wrong: int, shown: Gallery | None, out: Path) -> None:
+def print_report(result: Mapping[str, Any], wrong: int, gallery: Gallery | None, out: Path) -> None:
     """The table, what changes places, who agrees, what settings do; a dash where undefined.
 
     To fit a terminal, only three figures have their intervals here, and settings are shown over all set-ups.
@@ -87,10 +87,10 @@ def print_report(result: Mapping[str, Any], wrong: int, shown: Gallery | None, o
             if (row["setting"], row["judges"]) not in pooled_effects or row["setup"] is None:
                 print(f"  {effect_line(row)}")
     print(f"\n{out / 'compare.html'}: everything, with {counted(wrong, 'false positive')} to browse")
-    if shown is not None:
-        missing = sum(place is None for place in shown.reconstructions.values())
+    if gallery is not None:
+        missing = sum(place is None for place in gallery.reconstructions.values())
         print(
-            f"  the page holds {counted(len(shown.urls), 'private picture')}: keep it where they may be"
+            f"  the page holds {counted(len(gallery.urls), 'private picture')}: keep it where they may be"
             + (f"; {counted(missing, 'reconstruction')} not found or not readable" if missing else "")
         )
 
