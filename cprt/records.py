@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from cprt.errors import InputError
 from cprt.files import is_safe_path, read_text, without_halves, write_text
 from cprt.numbers import is_number
 from cprt.taxonomy import Taxonomy
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 PREDICTION_STATUSES = ("ok", "unparsed", "refused", "error")
 
@@ -308,13 +304,6 @@ def write_jsonl(path: str | Path, rows: Iterable[Label | Pair | Prediction | dic
 def write_json(path: str | Path, content: Any) -> None:
     """Write a JSON file, or nothing."""
     write_text(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
-
-
-def png(figure: Figure, dpi: int = 130) -> bytes:
-    """A matplotlib figure as a PNG; equal figures give equal bytes."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
-    return buffer.getvalue()
 
 
 def _short(value: Any) -> str:

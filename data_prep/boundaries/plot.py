@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cprt.files import write_bytes
 from cprt.pages.colors import LEVEL_COLORS
-from cprt.records import png
+from cprt.pages.plots import png
 from cprt.scoring import severities, severity
 from cprt.taxonomy import LEVELS, Taxonomy
 

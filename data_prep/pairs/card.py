@@ -9,7 +9,8 @@ from typing import Any
 
 from cprt.files import write_bytes
 from cprt.pages.colors import LEVEL_COLORS
-from cprt.records import Label, png
+from cprt.pages.plots import png
+from cprt.records import Label
 from cprt.taxonomy import LEVELS, Taxonomy
 
 

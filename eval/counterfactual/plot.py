@@ -8,7 +8,7 @@ from typing import Any
 
 from cprt.files import write_bytes
 from cprt.pages.colors import LEVEL_COLORS
-from cprt.records import png
+from cprt.pages.plots import png
 from cprt.taxonomy import Taxonomy
 from eval.counterfactual.cases import GROUPS
 

@@ -14,7 +14,8 @@ import numpy as np
 
 from cprt.files import write_bytes
 from cprt.pages.colors import LIGHT, Theme
-from cprt.records import Label, Prediction, png
+from cprt.pages.plots import png
+from cprt.records import Label, Prediction
 from cprt.taxonomy import LEVELS, Taxonomy
 
 if TYPE_CHECKING:

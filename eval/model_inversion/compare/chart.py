@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cprt.pages.colors import LIGHT, Theme
-from cprt.records import png
+from cprt.pages.plots import png
 
 
 def accuracy_chart(rows: Sequence[Mapping[str, Any]], theme: Theme = LIGHT) -> bytes:

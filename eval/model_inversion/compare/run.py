@@ -74,7 +74,7 @@ class CompareArguments:
         _ = self.counting
         named(self.others, "others")
         if bool(self.runs or self.collection) == (self.setups is not None):
-            raise ValueError("needs either --setups, or --runs or --collection, or both of these")
+            raise ValueError("needs either --setups or --runs (or --collection, alone or with runs)")
         if self.runs and self.standard is None and self.collection is None:
             raise ValueError("runs need --standard, a folder of SETUP/prediction.csv, or --collection")
         given = [name for name in _FOLDERS if getattr(self, name)]

@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from cprt.files import write_bytes
-from cprt.records import png
+from cprt.pages.plots import png
 
 _YES, _NO = "#1b7837", "#a50026"
 _TITLES = {

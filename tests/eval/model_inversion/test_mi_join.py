@@ -16,6 +16,7 @@ from cprt.errors import InputError
 from eval.model_inversion.metrics.evaluation import Counting, Inputs, evaluate
 from eval.model_inversion.metrics.join import (
     LABELS,
+    aligned,
     join_report,
     read_classifier,
     read_controls,
@@ -165,6 +166,19 @@ def test_a_judges_file_given_as_standard_is_refused(tmp_path: Path):
         read_classifier(file)
     with pytest.raises(InputError, match=r"e.csv:2: field 'prediction': 'refused' is not one of yes, no$"):
         read_classifier(write(file, "filename,prediction\n1/a.png,refused\n"))
+
+
+def test_names_that_differ_after_id_and_t_join_as_the_public_code_joins_them(tmp_path: Path):
+    judge = read_judge(write(tmp_path / "j.csv", "filename,label\nID=5_T=1_CT=0.86.png,yes\nID=5_T=2_CT=0.9.png,no\n"))
+    other = read_classifier(write(tmp_path / "e.csv", "filename,prediction\nID=5_T=1_P=7.jpg,yes\nID=6_T=2.png,no\n"))
+    here, there, by = aligned(judge, other)
+    assert by == "class, ID and T" and here.keys() & there.keys() == {("1", "ID=5_T=1")}
+    assert here["2", "ID=5_T=2"].label == "no"
+    # Where names meet they are left alone, and rows that would coincide are not joined.
+    same = read_classifier(write(tmp_path / "s.csv", "filename,prediction\nID=5_T=1_CT=0.86.png,yes\n"))
+    assert aligned(judge, same)[2] == "class and file"
+    text = "filename,prediction\nID=5_T=1_a.png,yes\nID=5_T=1_b.png,no\n"
+    assert aligned(judge, read_classifier(write(tmp_path / "t.csv", text)))[2] == "class and file"
 
 
 def test_files_that_do_not_meet_are_refused_with_examples(tmp_path: Path):

@@ -106,6 +106,7 @@ def test_the_papers_golden_case(tmp_path: Path, layout: str, capsys: pytest.Capt
         "only_standard": 0,
         "only_judge_examples": [],
         "only_standard_examples": [],
+        "by": "class and file",
     }
     printed = capsys.readouterr().out
     for text in (
@@ -170,6 +171,7 @@ def test_what_is_not_matched_is_reported(tmp_path: Path, capsys: pytest.CaptureF
         "only_standard": 2,
         "only_judge_examples": [f"1/{i}.png" for i in range(5)],
         "only_standard_examples": ["1/20.png", "1/21.png"],
+        "by": "class and file",
     }
     printed = capsys.readouterr().out
     assert "left out: 13 reconstructions only in the judge's file, as 1/0.png" in printed
