@@ -36,7 +36,7 @@ from cprt.config import option, parse, run
 from cprt.errors import InputError, one_line
 from cprt.files import without_halves, write_text
 from cprt.models.ask import Model, ask, hash_photos, open_models
-from cprt.models.local import DTYPES
+from cprt.models.checkpoint import DTYPES
 from cprt.models.outcome import Outcome, find_outcomes
 from cprt.models.rate_limiter import Stopped
 from cprt.models.response_cache import ResponseCache
@@ -215,7 +215,7 @@ def ask_all(
             rows[photo] = score_row(photo, Outcome("error", error=problem), args, taxonomy)
     with ResponseCache(kept) as cache:
         ask(model, requests, cache, label="scoring")
-        outcomes = find_outcomes(requests, cache, reader(taxonomy), model.spec)
+        outcomes = find_outcomes(requests, cache, reader(taxonomy, prompt), model.spec)
     for photo, key in keys.items():
         outcome = outcomes[key]
         if outcome.error is not None:
