@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from cprt.errors import InputError
+from cprt.models.adapter import read_config, read_record, recorded_prompt
 from cprt.models.decoding import SCORE_LEAD_IN
-from cprt.models.local import check_adapter
 from cprt.models.spec import ModelSpec, Request, read_specs
-from cprt.prompts import PROMPTS, TARGETS, Prompt, build, recall
-from cprt.records import Label, read_object
+from cprt.prompts import PROMPTS, TARGETS, Prompt, build
+from cprt.records import Label
 from cprt.taxonomy import Taxonomy
 
 TOP_LOGPROBS = 20  # the most that OpenAI's interface gives
@@ -162,7 +162,7 @@ def _judges(
     for spec, prompts, target in asked:
         trained = None
         if spec.adapter is not None:
-            check_adapter(spec.adapter)
+            read_config(spec.adapter)
             trained = trained_prompt(spec.adapter, taxonomy)
             if trained is None and (Path(spec.adapter) / "run.json").is_file():
                 print(f"note: {of_unknown_training(spec.adapter)}")
@@ -173,6 +173,9 @@ def _judges(
             judges.append(Judge(_name(spec.name, prompt.name, several), spec, prompt, expected))
             if spec.adapter is not None and trained is not None and prompt.digest != trained.digest:
                 print(f"note: {asked_otherwise(spec.adapter, trained)}")
+    foreign = next((judge for judge in judges if judge.expected and judge.prompt.score_key != "score"), None)
+    if foreign is not None:
+        raise InputError(f"decoding expected reads scores under the key score, not {foreign.prompt.score_key}")
     doubled = [name for name, count in Counter(judge.name for judge in judges).items() if count > 1]
     if doubled:
         raise InputError(f"prompt: two prompts would write to {doubled[0]!r}: give each file a name of its own")
@@ -200,16 +203,7 @@ def photo_of(label: Label, file: str) -> str:
 
 def trained_prompt(adapter: str, taxonomy: Taxonomy) -> Prompt | None:
     """The prompt that the adapter's run record names; None where there is none, or it is not the same here."""
-    file = Path(adapter) / "run.json"
-    record = read_object(file) if file.is_file() else {}
-    named = record.get("prompt")
-    if not isinstance(named, dict):
-        prompts = [build(name, "score", taxonomy) for name in PROMPTS] + [build("taxonomy", "attributes", taxonomy)]
-        return next((prompt for prompt in prompts if prompt.digest == record.get("prompt_sha256")), None)
-    try:
-        return recall(named, taxonomy, str(file))
-    except InputError:
-        return None
+    return recorded_prompt(read_record(adapter), taxonomy)
 
 
 def of_unknown_training(adapter: str) -> str:

@@ -25,10 +25,10 @@ from cprt.errors import InputError
 from cprt.images import check_images, image_root
 from cprt.metrics.results import Metrics, to_json
 from cprt.models.ask import ask, by_weights, hash_photos, open_models, raise_first
-from cprt.models.local import DTYPES
+from cprt.models.checkpoint import DTYPES
 from cprt.models.outcome import Outcome, find_outcomes, with_status
 from cprt.models.response_cache import ResponseCache, Shard
-from cprt.models.spec import Response
+from cprt.models.spec import Request, Response
 from cprt.prompts import PROMPTS, TARGETS
 from cprt.provenance import check_output, run_path, sign, write_run
 from cprt.records import Label, Prediction, read_json, read_labels, read_predictions, write_json, write_jsonl
@@ -125,7 +125,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     paths = [root / photo for photo in photos]
     hash_photos(paths)
 
-    out, read, faults = Path(args.out), reader(taxonomy), list[InputError]()
+    out, faults = Path(args.out), list[InputError]()
     folders = {name: out / name if len(names) > 1 else out for name in names}
     results: dict[str, Result] = {}
     for judge in judges:
@@ -135,15 +135,14 @@ def main(argv: Sequence[str] | None = None) -> None:
         for model, group in zip(models, by_model, strict=True):
             asked = {judge.name: [(model.spec.key(one), one) for one in map(judge.request, paths)] for judge in group}
             requests = {key: request for keyed in asked.values() for key, request in keyed}
-            again = with_status(find_outcomes(requests, cache, read, model.spec), args.retry) if args.retry else set()
             try:
-                ask(model, requests, cache, again)
+                ask(model, requests, cache, to_retry(group, asked, cache, taxonomy, args.retry))
             except InputError as reason:  # it cannot be loaded: others are asked all the same
                 faults.append(reason)
                 continue
             if model.stopped is not None:
                 faults.append(model.stopped)
-            outcomes = find_outcomes(requests, cache, read, model.spec)
+            outcomes = read_outcomes(group, asked, cache, taxonomy)
             missing = sum(outcome.response is None for outcome in outcomes.values())
             if missing and shard.world > 1:
                 print(
@@ -152,7 +151,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 )
                 continue
             for judge in group:
-                of_judge = [outcomes[key] for key, _ in asked[judge.name]]
+                of_judge = [outcomes[judge.name, key] for key, _ in asked[judge.name]]
                 try:
                     results[judge.name] = write(folders[judge.name], judge, labels, of_judge, taxonomy, args)
                 except InputError as reason:
@@ -169,6 +168,35 @@ def main(argv: Sequence[str] | None = None) -> None:
             root if args.thumbnails else None,
         )
     raise_first(faults)
+
+
+def read_outcomes(
+    group: Sequence[Judge],
+    asked: Mapping[str, Sequence[tuple[str, Request]]],
+    cache: ResponseCache,
+    taxonomy: Taxonomy,
+) -> dict[tuple[str, str], Outcome[Answer]]:
+    """What became of every request, by the judge's name and its key."""
+    return {
+        (judge.name, key): outcome
+        for judge in group
+        for key, outcome in find_outcomes(
+            dict(asked[judge.name]), cache, reader(taxonomy, judge.prompt), judge.spec
+        ).items()
+    }
+
+
+def to_retry(
+    group: Sequence[Judge],
+    asked: Mapping[str, Sequence[tuple[str, Request]]],
+    cache: ResponseCache,
+    taxonomy: Taxonomy,
+    statuses: Sequence[str],
+) -> set[str]:
+    """The keys of requests that ended with one of ``statuses``."""
+    if not statuses:
+        return set()
+    return {key for _, key in with_status(read_outcomes(group, asked, cache, taxonomy), statuses)}
 
 
 def find_judges(args: EvalArguments, taxonomy: Taxonomy) -> list[Judge]:

@@ -132,7 +132,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         for one in by_weights(runs, lambda one: one.spec):
             asked = [(one.spec.key(request), request) for request in (one.request(root / case.image) for case in cases)]
             ask(models[one.name], dict(asked), cache, label=one.name)
-            outcomes = find_outcomes(dict(asked), cache, reader(taxonomy), one.spec)
+            outcomes = find_outcomes(dict(asked), cache, reader(taxonomy, one.prompt), one.spec)
             of_run[one.name] = compare(one, cases, [outcomes[key] for key, _ in asked], taxonomy)
     rows = [row for one in runs for row in of_run[one.name]]
     write_jsonl(out / "counterfactual.jsonl", rows)
@@ -236,6 +236,7 @@ def _read_run(folder: str, name: str, record: Any, taxonomy: Taxonomy, place: Pl
         plain = recall(asked, taxonomy, str(file))
         # What may be null is left out of a record where it is: not ModelSpec's own default then.
         row = {"max_pixels": None, "max_new_tokens": None, "temperature": None} | config["judge"]
+        row.pop("note", None)  # of another base, for readers
         if row.pop("base_url", None):
             if place is None:
                 raise InputError.at(file, "asked an endpoint: name it with --base_url", field="base_url")

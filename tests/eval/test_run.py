@@ -27,8 +27,9 @@ from safetensors.torch import load_file, save_file
 
 from cprt.errors import InputError
 from cprt.images import load_image
+from cprt.models.adapter import pixel_cap
 from cprt.models.decoding import summarise
-from cprt.models.local import LocalModel, pixel_cap
+from cprt.models.local import LocalModel
 from cprt.prompts import build
 from cprt.provenance import model_digest
 from cprt.records import read_labels, read_predictions

@@ -397,8 +397,7 @@ def test_an_adapter_is_asked_as_it_was_trained(adapter, tmp_path, capsys, traine
 def test_a_prompt_that_is_not_known_here_gets_a_word(adapter, tmp_path, capsys):
     folder = tmp_path / "adapter"
     shutil.copytree(adapter, folder)
-    named = {"name": "taxonomy", "target": "score", "sha256": "0"}
-    (folder / "run.json").write_text(json.dumps({"prompt": named}))
+    (folder / "run.json").write_text('{"prompt": {"name": "taxonomy"}}')
     assert settle(ScoreArguments(["x"], adapter=str(folder)), Taxonomy.default())[0].target == "attributes"
     assert "not known here" in capsys.readouterr().err
 

@@ -13,7 +13,8 @@ from cprt.errors import InputError
 from cprt.images import load_image
 from cprt.models import local as local_module
 from cprt.models.ask import Model, ask, open_models
-from cprt.models.local import LocalModel, load_model
+from cprt.models.checkpoint import load_model
+from cprt.models.local import LocalModel
 from cprt.models.response_cache import ResponseCache
 from cprt.models.spec import ModelSpec, Request
 from cprt.prompts import build
