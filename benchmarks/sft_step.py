@@ -155,7 +155,7 @@ def build_trainer(model: Any, image_tokens: int, rows: int, output: Path, *, sha
     from PIL import Image
     from trl import SFTConfig, SFTTrainer
 
-    from cprt.models.local import load_processor
+    from cprt.models.checkpoint import load_processor
     from cprt.prompts import build
     from train.adapter import LANGUAGE_MODEL_PROJECTIONS
     from train.pair_dataset import pair_collator

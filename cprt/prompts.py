@@ -25,15 +25,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from cprt.answers import TARGETS
 from cprt.errors import InputError
 from cprt.files import read_yaml
 from cprt.taxonomy import Taxonomy
 
 PROMPTS = ("zero_shot", "zero_shot_hints", "intuition", "taxonomy")
 PHOTO_PLACES = ("first", "between", "last")
-TARGETS = ("score", "attributes")
 
 Messages = list[dict[str, Any]]
+
+# Such as <|image_pad|> and <|im_end|>. What else a certain tokenizer takes so is refused where it is asked.
+_PLACEHOLDER = re.compile(r"<\|[^|<>\s]{1,40}\|>")
 
 # Families whose images must come first: text before the image in Mllama sees the image anyway (transformers#39379), and
 # its published template expects it there.
@@ -113,6 +116,13 @@ class Prompt:
     faces_anonymised: bool = False
     photo: str = "between"
     score_key: str = "score"
+
+    def __post_init__(self) -> None:
+        if (found := _PLACEHOLDER.search(self.policy + self.question)) is not None:
+            raise InputError(
+                f"prompt {self.name!r} holds {found[0]!r}, which models take for an image or an end, not text; take it "
+                "out of the prompt or the taxonomy"
+            )
 
     def messages(self) -> Messages:
         """One user message whose content is policy, photo, question; ``arrange`` fits it to a model family."""

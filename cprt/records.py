@@ -10,12 +10,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from cprt.answers import STATUSES
 from cprt.errors import InputError
 from cprt.files import is_safe_path, read_text, without_halves, write_text
 from cprt.numbers import is_number
 from cprt.taxonomy import Taxonomy
-
-PREDICTION_STATUSES = ("ok", "unparsed", "refused", "error")
 
 Row = TypeVar("Row", "Label", "Pair", "Prediction")
 
@@ -182,7 +181,7 @@ def read_predictions(path: str | Path) -> list[Prediction]:
     """
 
     def parse(row: _Fields) -> Prediction:
-        status = row.get("status", lambda value: value in PREDICTION_STATUSES, " or ".join(PREDICTION_STATUSES))
+        status = row.get("status", lambda value: value in STATUSES, " or ".join(STATUSES))
         if status != "ok" and row.row.get("score") is not None:
             raise row.fail("score", f"must be null where status is {status}")
         attributes = row.get(

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from cprt.annotation import consensus, stage1, stage2
+from cprt.answers import STATUSES
 from cprt.answers.labels import read_stage1, read_stage2
 from cprt.answers.thinking import without_thinking
 from cprt.config import option, parse, run
@@ -38,7 +39,7 @@ from cprt.models.response_cache import ResponseCache
 from cprt.models.spec import ModelSpec, Request, read_specs
 from cprt.prompts import digest
 from cprt.provenance import sign, write_run
-from cprt.records import PREDICTION_STATUSES, write_json, write_jsonl
+from cprt.records import write_json, write_jsonl
 from cprt.taxonomy import Taxonomy
 from data_prep.id_lists import read_ids
 
@@ -270,7 +271,7 @@ def write(out: Path, rows: Mapping[str, list[dict[str, Any]]], taxonomy: Taxonom
 
 def _count(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     counts = Counter(row["status"] for row in rows)
-    return {status: counts[status] for status in PREDICTION_STATUSES}
+    return {status: counts[status] for status in STATUSES}
 
 
 def _answers(out: Path, spec: ModelSpec) -> Path:

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from cprt.errors import InputError
+from cprt.models.adapter import read_config, read_record, recorded_prompt
 from cprt.models.decoding import SCORE_LEAD_IN
-from cprt.models.local import check_adapter
 from cprt.models.spec import ModelSpec, Request, read_specs
 from cprt.prompts import PROMPTS, TARGETS, Prompt, build
-from cprt.records import Label, read_json
+from cprt.records import Label
 from cprt.taxonomy import Taxonomy
 
 TOP_LOGPROBS = 20  # the most that OpenAI's interface gives
@@ -138,7 +138,7 @@ def _judges(
     for spec, prompts, target in asked:
         trained = None
         if spec.adapter is not None:
-            check_adapter(spec.adapter)
+            read_config(spec.adapter)
             trained = trained_prompt(spec.adapter, taxonomy)
         if expected and spec.base_url is not None and spec.top_logprobs is None:
             spec = replace(spec, top_logprobs=TOP_LOGPROBS)
@@ -148,6 +148,9 @@ def _judges(
             judges.append(Judge(_name(spec.name, prompt.name, several), spec, prompt, expected))
             if spec.adapter is not None and trained is not None and prompt.digest != trained.digest:
                 print(f"note: {asked_otherwise(spec.adapter, trained)}")
+    foreign = next((judge for judge in judges if judge.expected and judge.prompt.score_key != "score"), None)
+    if foreign is not None:
+        raise InputError(f"decoding expected reads scores under the key score, not {foreign.prompt.score_key}")
     doubled = [name for name, count in Counter(judge.name for judge in judges).items() if count > 1]
     if doubled:
         raise InputError(f"prompt: two prompts would write to {doubled[0]!r}: give each file a name of its own")
@@ -174,20 +177,15 @@ def photo_of(label: Label, file: str) -> str:
 
 
 def trained_prompt(adapter: str, taxonomy: Taxonomy) -> Prompt | None:
-    """The prompt whose digest the adapter's run record holds; None where there is none that we know."""
-    record = Path(adapter) / "run.json"
-    if not record.is_file():
-        return None
-    content = read_json(record)
-    digest = content.get("prompt_sha256") if isinstance(content, dict) else None
-    prompts = [build(name, "score", taxonomy) for name in PROMPTS] + [build("taxonomy", "attributes", taxonomy)]
-    known = next((prompt for prompt in prompts if prompt.digest == digest), None)
-    if known is None:
+    """The prompt that an adapter was trained with, None where it is not known; a record that names another is noted."""
+    record = read_record(adapter)
+    prompt = recorded_prompt(record, taxonomy)
+    if record and prompt is None:
         print(
-            f"note: {record}: was trained with a prompt or taxonomy that is not known here; its answers may be worse",
+            f"note: {adapter}: was trained with a prompt or taxonomy that is not known here; its answers may be worse",
             file=sys.stderr,
         )
-    return known
+    return prompt
 
 
 def asked_otherwise(adapter: str, trained: Prompt) -> str:

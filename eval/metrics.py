@@ -251,11 +251,19 @@ def _measure(
         raise InputError.at(file, str(error)) from error
 
 
-def summary_line(metrics: Figures) -> str:
+_LOW_MASS = 0.5  # below, most of what a model could have written is no score
+
+
+def summary_line(metrics: Metrics) -> str:
     """The figures of one run in a line."""
     figures = ", ".join(f"{head} {show(metrics.figure(name))}" for name, head in HEADS.items())
     counts = ", ".join(f"{status} {count}" for status, count in metrics.status_counts.items() if count)
-    return f"n {metrics.n} ({counts}), {figures}"
+    line = f"n {metrics.n} ({counts}), {figures}"
+    if metrics.label_mass is not None:
+        mass = metrics.label_mass["mean"]
+        line += f"; scores hold {mass:.2f} of the probability"
+        line += ", which is LITTLE: expected and median scores say hardly anything" if mass < _LOW_MASS else ""
+    return line
 
 
 def show(value: float | None) -> str:

@@ -9,16 +9,17 @@ from cprt.guidance.advice import compose
 from cprt.models.decoding import Summary, from_top_logprobs, summarise
 from cprt.models.outcome import Outcome, Reader
 from cprt.models.spec import Response
+from cprt.prompts import Prompt
 from cprt.records import Label, Prediction
 from cprt.taxonomy import Taxonomy
 from eval.judges import Judge
 
 
-def reader(taxonomy: Taxonomy) -> Reader[Answer]:
+def reader(taxonomy: Taxonomy, prompt: Prompt) -> Reader[Answer]:
     """Reads the answer to a judge's prompt."""
 
     def read(text: str) -> tuple[Any, Answer]:
-        answer = parse(text, taxonomy)
+        answer = parse(text, taxonomy, prompt.score_key)
         return answer.status, answer
 
     return read
@@ -32,13 +33,14 @@ def predict(judge: Judge, label: Label, outcome: Outcome[Answer], taxonomy: Taxo
     """
     distribution = _summary(outcome.response) if judge.expected and outcome.response is not None else None
     decoded: dict[str, Any] = {}
-    if distribution is not None:
+    answer = outcome.value or Answer("unparsed")
+    # Behind a lead-in of ours every model writes a number; one that stated none in its own answer has not judged.
+    if distribution is not None and answer.score is not None:
         decoded = {
             "expected_score": distribution.mean,
             "median_score": distribution.median,
             "label_mass": distribution.mass,
         }
-    answer = outcome.value or Answer("unparsed")
     if answer.attributes is not None:
         decoded["composed_score"] = compose(answer.attributes, taxonomy).score
     return Prediction(

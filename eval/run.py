@@ -25,10 +25,10 @@ from cprt.errors import InputError
 from cprt.images import check_images, image_root
 from cprt.metrics.results import Metrics, to_json
 from cprt.models.ask import ask, by_weights, hash_photos, open_models, raise_first
-from cprt.models.local import DTYPES
+from cprt.models.checkpoint import DTYPES
 from cprt.models.outcome import Outcome, find_outcomes, with_status
 from cprt.models.response_cache import ResponseCache, Shard
-from cprt.models.spec import Response
+from cprt.models.spec import Request, Response
 from cprt.prompts import PROMPTS, TARGETS
 from cprt.provenance import check_output, run_path, sign, write_run
 from cprt.records import Label, Prediction, read_json, read_labels, read_predictions, write_json, write_jsonl
@@ -119,7 +119,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     paths = [root / photo for photo in photos]
     hash_photos(paths)
 
-    out, read, faults = Path(args.out), reader(taxonomy), list[InputError]()
+    out, faults = Path(args.out), list[InputError]()
     folders = {name: out / name if len(names) > 1 else out for name in names}
     results: dict[str, Result] = {}
     for judge in judges:
@@ -129,7 +129,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         for model, group in zip(models, by_model, strict=True):
             asked = {judge.name: [(model.spec.key(one), one) for one in map(judge.request, paths)] for judge in group}
             requests = {key: request for keyed in asked.values() for key, request in keyed}
-            again = with_status(find_outcomes(requests, cache, read, model.spec), args.retry) if args.retry else set()
+
+            def read(judge: Judge, keyed: Sequence[tuple[str, Request]]) -> dict[str, Outcome[Answer]]:
+                return find_outcomes(dict(keyed), cache, reader(taxonomy, judge.prompt), judge.spec)
+
+            again = {key for judge in group for key in with_status(read(judge, asked[judge.name]), args.retry)}
             try:
                 ask(model, requests, cache, again)
             except InputError as reason:  # it cannot be loaded: others are asked all the same
@@ -137,8 +141,9 @@ def main(argv: Sequence[str] | None = None) -> None:
                 continue
             if model.stopped is not None:
                 faults.append(model.stopped)
-            outcomes = find_outcomes(requests, cache, read, model.spec)
-            missing = sum(outcome.response is None for outcome in outcomes.values())
+            outcomes = {judge.name: read(judge, asked[judge.name]) for judge in group}
+            never = {key for found in outcomes.values() for key, outcome in found.items() if outcome.response is None}
+            missing = len(never)
             if missing and shard.world > 1:
                 print(
                     f"{model.spec.name}: {missing} answers are still missing; the process that asks the last of them "
@@ -146,7 +151,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 )
                 continue
             for judge in group:
-                of_judge = [outcomes[key] for key, _ in asked[judge.name]]
+                of_judge = [outcomes[judge.name][key] for key, _ in asked[judge.name]]
                 try:
                     results[judge.name] = write(folders[judge.name], judge, labels, of_judge, taxonomy, args)
                 except InputError as reason:

@@ -20,7 +20,7 @@ import eval.metrics
 import eval.run
 import train.sft
 from cprt.images import load_image
-from cprt.models.local import load_processor
+from cprt.models.checkpoint import load_processor
 from cprt.prompts import build
 from cprt.provenance import model_digest
 from cprt.records import read_labels, read_pairs, read_predictions

@@ -9,12 +9,31 @@ from transformers import BitsAndBytesConfig
 from trl import ModelConfig, get_peft_config, get_quantization_config
 
 from cprt.errors import InputError
+from cprt.models.checkpoint import check_fit, load_model
 
 # Every projection of the language model's blocks, and nothing of the vision encoder: the same regular expression fits
 # Qwen3-VL and Llama 3.2 Vision, whose encoders have layers of the same names.
 LANGUAGE_MODEL_PROJECTIONS = r".*language_model\..*\.(q|k|v|o|gate|up|down)_proj"
 # What stays in full precision in both families. A list of one's own replaces the library's default, lm_head.
 _NOT_QUANTIZED = ["model.visual", "model.vision_model", "model.multi_modal_projector", "lm_head"]
+
+
+def load_base(model_args: ModelConfig, processor: Any) -> Any:
+    """The checkpoint that the options name, perhaps in four bits. Raises InputError."""
+    model = load_model(
+        model_args.model_name_or_path,
+        model_args.model_revision,
+        dtype=model_args.dtype,
+        attn_implementation=model_args.attn_implementation,
+        quantization_config=quantization(model_args),
+    )
+    check_fit(model_args.model_name_or_path, model, processor)
+    if model_args.load_in_4bit:
+        quantized_layers(model)
+    # Qwen3-VL says it takes no loss arguments. Left so, the loss is a mean of micro-batch means, and four batches of
+    # one train another model than one batch of four.
+    model.accepts_loss_kwargs = True
+    return model
 
 
 def lora_config(model_args: ModelConfig) -> LoraConfig:
@@ -34,7 +53,7 @@ def quantization(model_args: ModelConfig) -> BitsAndBytesConfig | None:
 
 
 def quantized_layers(model: Any) -> int:
-    """Number of four-bit layers, each held to one layout. Every process must call it.
+    """Number of four-bit layers, each held to one layout from here on.
 
     On CPUs with AVX512-BF16 bitsandbytes repacks such a layer in place, with coarser scales, as soon as it is used in
     evaluation, and lets no gradient through it from then on. Raises InputError when a layer lies outside the language

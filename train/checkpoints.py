@@ -10,17 +10,24 @@ import fcntl
 import os
 import re
 import shutil
-from collections.abc import Mapping
+import typing
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from pickle import PickleError
 from typing import Any
 
+from transformers import TrainerState
+
+from cprt.config import fits
 from cprt.errors import InputError
+from cprt.models.checkpoint import first_line
 from cprt.provenance import file_digest
 from cprt.records import inside, read_object, write_json
 
 UNFINISHED = ".unfinished"  # folder in output_dir where a checkpoint is written
 # Of the libraries: a pickle that can hold a token and that resuming ignores, and a card that says nothing.
-_LEFT_OUT = ("training_args.bin", "README.md")
+LEFT_OUT = ("training_args.bin", "README.md")
 
 
 def claim(output: Path) -> int:
@@ -43,7 +50,7 @@ def seal(written: Path, record: Mapping[str, Any]) -> None:
 
     Raises OSError when the disk is full; the checkpoints that are there stay as they are.
     """
-    for name in _LEFT_OUT:
+    for name in LEFT_OUT:
         (written / name).unlink(missing_ok=True)
     files = sorted(path for path in written.rglob("*") if path.is_file() and path.name != "run.json")
     digests = {path.relative_to(written).as_posix(): file_digest(path) for path in files}
@@ -75,17 +82,18 @@ def check_resume(checkpoint: Path, recipe: Mapping[str, Any]) -> None:
     """
     if not (checkpoint / "run.json").is_file():
         raise InputError(f"resume_from_checkpoint {checkpoint}: is not a checkpoint of this script (no run.json)")
+    where = f"resume_from_checkpoint {checkpoint}"
     record = read_object(checkpoint / "run.json")
     files, was = inside(record, "files"), inside(record, "recipe")
     for name, digest in files.items():
-        if not (checkpoint / name).is_file() or file_digest(checkpoint / name) != digest:
-            raise InputError(f"resume_from_checkpoint {checkpoint}: {name} is missing or damaged; take an earlier one")
+        path = checkpoint / name
+        if not path.resolve().is_relative_to(checkpoint.resolve()) or not path.is_file() or file_digest(path) != digest:
+            raise InputError(f"{where}: {name} is missing or damaged; take an earlier one")
     if not any("optim" in name for name in files):
-        raise InputError(
-            f"resume_from_checkpoint {checkpoint}: holds no optimiser (save_only_model), so the "
-            "run cannot go on as it was"
-        )
-    was = record.get("recipe", {})
+        raise InputError(f"{where}: holds no optimiser (save_only_model), so the run cannot go on as it was")
+    if not any("rng_state" in name for name in files) or "trainer_state.json" not in files:
+        raise InputError(f"{where}: holds no state of the run, so it cannot go on as it was")
+    _check_state(checkpoint / "trainer_state.json")
     changes = [
         f"{name} was {_short(was.get(name))} and is {_short(recipe.get(name))}"
         for name in {**was, **recipe}
@@ -93,9 +101,34 @@ def check_resume(checkpoint: Path, recipe: Mapping[str, Any]) -> None:
     ]
     if changes:
         raise InputError(
-            f"resume_from_checkpoint {checkpoint}: belongs to another run ({'; '.join(changes)}); "
-            "undo the change, or start anew with another output_dir"
+            f"{where}: belongs to another run ({'; '.join(changes)}); undo the change, or start anew with another "
+            "output_dir"
         )
+
+
+@contextmanager
+def checkpoint_faults(checkpoint: str) -> Iterator[None]:
+    """One line for whatever a checkpoint provokes in the libraries that load it. None of them runs a pickle's code."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (AttributeError, EOFError, LookupError, OSError, PickleError, RuntimeError, TypeError, ValueError) as error:
+        raise InputError(
+            f"resume_from_checkpoint {checkpoint}: cannot be loaded ({first_line(error)}); take an earlier one"
+        ) from error
+
+
+def _check_state(path: Path) -> None:
+    """Raises InputError unless every field has its type and the run is somewhere on its way."""
+    state, kinds = read_object(path), typing.get_type_hints(TrainerState)
+    kinds["stateful_callbacks"] = dict
+    for name, value in state.items():
+        if name not in kinds or not fits(value, kinds[name]):
+            raise InputError.at(path, "is not as a run writes it", field=name)
+    step, steps = state.get("global_step"), state.get("max_steps")
+    if step is None or steps is None or not 0 < step <= steps:
+        raise InputError.at(path, f"{step} is no step of a run of {steps}", field="global_step")
 
 
 def _short(value: Any) -> str:

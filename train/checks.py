@@ -14,6 +14,7 @@ from torch.distributed.tensor import DTensor
 from transformers import TrainerCallback
 
 from cprt.errors import InputError
+from cprt.models.adapter import load_weights
 from train.pair_dataset import IGNORED
 
 _LOGITS = 16  # positions at the end of a row whose logits are compared
@@ -22,7 +23,8 @@ _LOGITS = 16  # positions at the end of a row whose logits are compared
 def preview_labels(trainer: Any, rows: int = 2) -> list[str]:
     """The labelled text of the first rows of a real batch: what the loss is taken on. One string a row.
 
-    Raises InputError when it is not the row's answer: then a template or a collator lost or added something.
+    Raises InputError when it is not the row's answer and the end token: then a template or a collator lost or added
+    something.
     """
     chosen = [trainer.train_dataset[index] for index in range(min(rows, len(trainer.train_dataset)))]
     answers = [row["completion"][-1]["content"][0]["text"] for row in chosen]
@@ -30,8 +32,8 @@ def preview_labels(trainer: Any, rows: int = 2) -> list[str]:
     tokenizer = trainer.processing_class.tokenizer
     texts = [tokenizer.decode(row[row != IGNORED], skip_special_tokens=False) for row in labels]
     for text, answer in zip(texts, answers, strict=True):
-        if not text.startswith(answer):
-            raise InputError(f"the loss would be taken on {text!r}, not on the answer {answer!r}")
+        if text != answer + tokenizer.eos_token:
+            raise InputError(f"the loss would be taken on {text!r}, not on the answer {answer!r} and its end")
     return texts
 
 
@@ -82,6 +84,14 @@ def check_saved(expected: Mapping[str, torch.Tensor], folder: str | Path) -> int
 
     Returns the number of tensors. Raises RuntimeError: this is a fault of the run, not of its input.
     """
+    saved = compare_saved(expected, folder)
+    if not any(tensor.any() for name, tensor in saved.items() if "lora_B" in name):
+        raise RuntimeError(f"{folder}: every lora_B is zero, the adapter does nothing")
+    return len(saved)
+
+
+def compare_saved(expected: Mapping[str, torch.Tensor], folder: str | Path) -> dict[str, torch.Tensor]:
+    """The tensors of a saved adapter, which are those of ``expected``. Raises RuntimeError."""
     path = Path(folder) / "adapter_model.safetensors"
     saved = load_file(path)
     if saved.keys() != expected.keys():
@@ -90,9 +100,7 @@ def check_saved(expected: Mapping[str, torch.Tensor], folder: str | Path) -> int
         # ZeRO-3 keeps no more than a shard in memory, and an empty tensor here
         if tensor.numel() and not torch.equal(saved[name], tensor.to(saved[name].dtype)):
             raise RuntimeError(f"{path}: {name} differs from the model's")
-    if not any(tensor.any() for name, tensor in saved.items() if "lora_B" in name):
-        raise RuntimeError(f"{path}: every lora_B is zero, the adapter does nothing")
-    return len(saved)
+    return saved
 
 
 @torch.no_grad()
@@ -113,7 +121,7 @@ def check_effect(model: Any, folder: str | Path, batch: Mapping[str, torch.Tenso
         return model(**inputs, logits_to_keep=_LOGITS).logits.float()
 
     # Loading first: it may touch the base (four-bit weights are unpacked), and all three shall stand on the same.
-    model.load_adapter(str(folder), "reopened")
+    load_weights(model, folder, "reopened")
     try:
         trained = logits()
         with model.disable_adapter():

@@ -15,7 +15,7 @@ from typing import Any
 
 from cprt.config import option, parse, run
 from cprt.errors import InputError
-from cprt.models.local import check_adapter
+from cprt.models.adapter import check_adapter
 from cprt.prompts import arrange, build
 from cprt.provenance import model_digest, run_record
 from cprt.records import read_json, write_json
@@ -85,7 +85,8 @@ def merge(base: str, revision: str | None, adapter: Path, folder: Path) -> dict[
     """
     import torch
 
-    from cprt.models.local import LocalModel, load_model, load_processor
+    from cprt.models.checkpoint import load_model, load_processor
+    from cprt.models.local import LocalModel
 
     local = LocalModel(base, str(adapter), revision=revision, dtype="bfloat16")
     model, device = local.model, local.device

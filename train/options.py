@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from accelerate.utils import DistributedType
+import torch
+from peft.utils.error import NoMatchingPeftModuleError
+from transformers import Trainer, get_scheduler
+from transformers.utils import is_liger_kernel_available
 
 from cprt.config import option
 from cprt.errors import InputError
+from cprt.models.checkpoint import first_line
 from cprt.provenance import check_output
 from train.checkpoints import UNFINISHED, newest
 from train.holdout import GREATER_IS_BETTER
@@ -54,6 +62,7 @@ def settle(data: DataArguments, model: Any, args: Any) -> None:
         model: TRL's ModelConfig.
         args: TRL's SFTConfig; its accumulation steps, column and loss settings are set here.
     """
+    _check_ranges(data, model, args)
     if not model.model_name_or_path:
         raise InputError("model_name_or_path is missing: the checkpoint to tune")
     if not model.use_peft or model.lora_r < 1:
@@ -72,15 +81,44 @@ def settle(data: DataArguments, model: Any, args: Any) -> None:
         )
     if args.push_to_hub:
         raise InputError("push_to_hub would upload training_args.bin, a pickle that can hold a token; it must be false")
-    if args.max_steps != -1 and args.max_steps < 1:  # -1, the default, stands for epochs
-        raise InputError(f"max_steps must be at least 1, not {args.max_steps}")
-    for name in ("save_steps", "eval_steps", "learning_rate"):
-        if (value := getattr(args, name)) is not None and value <= 0:
-            raise InputError(f"{name} must be more than 0, not {value}")
-    if model.lora_alpha <= 0:
-        raise InputError(f"lora_alpha must be more than 0, not {model.lora_alpha}: the adapter would do nothing")
-    if args.per_device_train_batch_size < 1:
-        raise InputError(f"per_device_train_batch_size must be at least 1, not {args.per_device_train_batch_size}")
+    if args.chat_template_path is not None:
+        raise InputError("chat_template_path must be null: the checkpoint's own template serves evaluation too")
+    if args.use_liger_kernel and not is_liger_kernel_available():
+        raise InputError("use_liger_kernel needs the package liger-kernel, which is not installed")
+    if not set(args.gradient_checkpointing_kwargs or {}) <= _CHECKPOINTING:
+        raise InputError(f"gradient_checkpointing_kwargs may hold {', '.join(sorted(_CHECKPOINTING))}")
+    _settle_batch(data, args)
+    _check_optimiser(args)
+    if "wandb" in args.report_to:  # by our own callback
+        args.report_to = [name for name in args.report_to if name != "wandb"]
+        data.wandb = True
+    args.remove_unused_columns = False  # our data set makes its columns as it is read
+    args.logging_nan_inf_filter = False  # the default hides a loss that is NaN
+    if args.load_best_model_at_end or args.save_strategy == "best":
+        if args.metric_for_best_model not in GREATER_IS_BETTER:
+            raise InputError(
+                f"metric_for_best_model is {args.metric_for_best_model}, but must be one of "
+                f"{', '.join(GREATER_IS_BETTER)}, measured on the hold-out"
+            )
+        args.greater_is_better = GREATER_IS_BETTER[args.metric_for_best_model]
+    if args.eval_on_start or args.eval_strategy not in ("no", "steps", "epoch"):
+        raise InputError("eval_strategy must be no, steps or epoch, and eval_on_start false")
+    if args.resume_from_checkpoint == "last":
+        args.resume_from_checkpoint = str(newest(Path(args.output_dir)))
+    _check_output(Path(args.output_dir), args.resume_from_checkpoint, data.overwrite)
+
+
+def _settle_batch(data: DataArguments, args: Any) -> None:
+    """The accumulation steps that make ``global_batch_size`` of all processes. Raises InputError.
+
+    Refuses what would make the batch another one, or the loss another mean, with another number of processes.
+    """
+    if args.train_sampling_strategy != "random":
+        raise InputError("train_sampling_strategy must be random: every epoch draws its pairs anew")
+    if args.accelerator_config.split_batches:
+        raise InputError("accelerator_config: split_batches must be false: a batch would be shared out")
+    if not args.average_tokens_across_devices:
+        raise InputError("average_tokens_across_devices must be true, or two processes train another adapter than one")
     world = int(os.environ.get("WORLD_SIZE", "1"))
     per_pass = args.per_device_train_batch_size * world
     if data.global_batch_size % per_pass:
@@ -95,51 +133,76 @@ def settle(data: DataArguments, model: Any, args: Any) -> None:
             f"{data.global_batch_size}, from which {accumulation} follow; leave it out"
         )
     args.gradient_accumulation_steps = accumulation
-    if "wandb" in args.report_to:  # by our own callback
-        args.report_to = [name for name in args.report_to if name != "wandb"]
-        data.wandb = True
-    args.remove_unused_columns = False  # our data set makes its columns as it is read
-    args.logging_nan_inf_filter = False  # the default hides a loss that is NaN
-    if args.load_best_model_at_end:
-        if args.metric_for_best_model not in GREATER_IS_BETTER:
-            raise InputError(
-                f"metric_for_best_model is {args.metric_for_best_model}, but must be one of "
-                f"{', '.join(GREATER_IS_BETTER)}, measured on the hold-out"
-            )
-        args.greater_is_better = GREATER_IS_BETTER[args.metric_for_best_model]
-    if args.eval_on_start or args.eval_strategy not in ("no", "steps", "epoch"):
-        raise InputError("eval_strategy must be no, steps or epoch, and eval_on_start false")
-    if args.resume_from_checkpoint == "last":
-        args.resume_from_checkpoint = str(newest(Path(args.output_dir)))
-    _check_output(Path(args.output_dir), args.resume_from_checkpoint, data.overwrite)
 
 
-def check_launch(accelerator: Any, args: Any) -> None:
-    """Refuse a run that is sharded otherwise than its Accelerate configuration says, or whose adapter would be lost.
+def _check_optimiser(args: Any) -> None:
+    """Make optimiser and schedule once, for a weight of one number. Raises InputError when the options forbid it."""
+    try:
+        kind, options = Trainer.get_optimizer_cls_and_kwargs(args)
+        optimizer = kind([torch.zeros(1, requires_grad=True)], **options)
+        kwargs = args.lr_scheduler_kwargs
+        get_scheduler(args.lr_scheduler_type, optimizer, 0, 1, scheduler_specific_kwargs=kwargs)
+    except (AttributeError, ImportError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise InputError(f"optim, optim_args or lr_scheduler_kwargs cannot be used ({first_line(error)})") from error
 
-    Without a GPU Accelerate turns an FSDP configuration into plain data parallelism, and with sharded state dicts
-    transformers saves no adapter at all, both without a word. Raises InputError.
-    """
-    for variable, kind in (
-        ("ACCELERATE_USE_FSDP", DistributedType.FSDP),
-        ("ACCELERATE_USE_DEEPSPEED", DistributedType.DEEPSPEED),
-    ):
-        if os.environ.get(variable) == "true" and accelerator.distributed_type != kind:
-            raise InputError(
-                f"the Accelerate configuration asks for {kind.value}, but this run is "
-                f"{accelerator.distributed_type.value}: it needs GPUs, and one process for each"
-            )
-    if args.eval_strategy != "no" and accelerator.distributed_type in (DistributedType.FSDP, DistributedType.DEEPSPEED):
+
+@contextmanager
+def recipe_faults(model: Any) -> Iterator[None]:
+    """One line for what libraries say of options that do not go together, while a trainer is made of them."""
+    try:
+        yield
+    except InputError:
+        raise
+    except NoMatchingPeftModuleError as error:
         raise InputError(
-            "eval_strategy must be no where weights are sharded: generating would take a gather a token; "
-            "ask the checkpoints with cprt eval instead"
-        )
-    if accelerator.distributed_type == DistributedType.FSDP:
-        state_dict = str(accelerator.state.fsdp_plugin.state_dict_type)
-        if "FULL_STATE_DICT" not in state_dict:
-            raise InputError(
-                f"fsdp_state_dict_type is {state_dict}, with which no adapter is saved; it must be FULL_STATE_DICT"
-            )
+            f"lora_target_modules: {model.lora_target_modules!r} fits no module (one entry is a regular expression for "
+            "whole names, several are endings of names)"
+        ) from error
+    except (ImportError, OSError, RuntimeError, TypeError, ValueError, re.error) as error:
+        raise InputError(f"the options make no trainer ({first_line(error)})") from error
+
+
+# Option -> (least, may it be the least, what it has to stay below); null is left to the library.
+_RANGES: dict[str, tuple[float, bool, float]] = {
+    "learning_rate": (0, False, math.inf),
+    "num_train_epochs": (0, False, math.inf),
+    "weight_decay": (0, True, math.inf),
+    "adam_beta1": (0, True, 1),
+    "adam_beta2": (0, True, 1),
+    "adam_epsilon": (0, False, math.inf),
+    "max_grad_norm": (0, True, math.inf),
+    "label_smoothing_factor": (0, True, 1),
+    "warmup_steps": (0, True, math.inf),
+    "lora_dropout": (0, True, 1),
+    "lora_alpha": (0, False, math.inf),
+    "save_steps": (0, False, math.inf),
+    "eval_steps": (0, False, math.inf),
+    "logging_steps": (0, False, math.inf),
+    "per_device_train_batch_size": (1, True, math.inf),
+    "per_device_eval_batch_size": (1, True, math.inf),
+    "dataloader_num_workers": (0, True, math.inf),
+    "seed": (0, True, 2**32),
+    "data_seed": (0, True, 2**63),
+}
+_CHECKPOINTING = {"use_reentrant", "preserve_rng_state", "determinism_check", "debug"}
+
+
+def _check_ranges(data: DataArguments, model: Any, args: Any) -> None:
+    """Every number is one, and lies where training means something by it. Raises InputError."""
+    options = {**vars(data), **vars(model), **vars(args)}
+    for name, value in options.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InputError(f"{name} must be a finite number, not {value}")
+    for name, (least, may_be_least, below) in _RANGES.items():
+        value = options[name]
+        if value is None or isinstance(value, str):
+            continue
+        if value < least or (value == least and not may_be_least):
+            raise InputError(f"{name} must be {'at least' if may_be_least else 'more than'} {least}, not {value}")
+        if value >= below:
+            raise InputError(f"{name} must be less than {below}, not {value}")
+    if args.max_steps != -1 and args.max_steps < 1:  # -1, the default, stands for epochs
+        raise InputError(f"max_steps must be at least 1, not {args.max_steps}")
 
 
 def _check_output(output: Path, resume: str | None, overwrite: bool) -> None:

@@ -13,8 +13,9 @@ from trl.trainer.sft_trainer import DataCollatorForVisionLanguageModeling
 
 from cprt.errors import InputError
 from cprt.images import load_image
-from cprt.prompts import arrange
-from cprt.records import Pair
+from cprt.models.checkpoint import special_token
+from cprt.prompts import Messages, arrange, digest
+from cprt.records import Pair, inside, read_object
 
 IGNORED = -100
 
@@ -39,11 +40,77 @@ def pair_dataset(pairs: Sequence[Pair], root: Path, model_type: str) -> Dataset:
     return Dataset.from_dict({"index": list(range(len(pairs)))}).with_transform(rows)
 
 
-def pair_collator(processor: Any, model_type: str) -> Any:
-    """Rows -> a batch whose labels are the answer's tokens and ``IGNORED`` elsewhere."""
-    if model_type == "mllama":
-        return MllamaCollator(processor)
-    return DataCollatorForVisionLanguageModeling(processor, max_length=None, completion_only_loss=True)
+def check_pairs(pairs: Sequence[Pair], file: str | Path, processor: Any, at_least: int) -> None:
+    """Raises InputError for a pair that is no question about one photo with one answer, or asks another prompt.
+
+    One run trains one prompt, which it records, in steps of ``at_least`` pairs.
+    """
+    if len(pairs) < at_least:
+        raise InputError.at(file, f"{len(pairs)} pairs make no step of global_batch_size {at_least}")
+    for pair in pairs:
+        name = f"pair {pair.id!r}"
+        prompt, completion = _texts_and_images(pair.prompt), _texts_and_images(pair.completion)
+        if prompt is None or prompt[1] != 1:
+            raise InputError.at(file, f"{name} is not made of texts and one image", field="prompt")
+        if completion is None or completion[1] or [message["role"] for message in pair.completion] != ["assistant"]:
+            raise InputError.at(file, f"{name} has another completion than one text of the assistant")
+        if (token := special_token(processor, prompt[0] + completion[0])) is not None:
+            raise InputError.at(file, f"{name} holds {token!r}, which a model takes for something else than text")
+        if not "".join(completion[0]).strip():
+            raise InputError.at(file, f"{name} has an empty answer", field="completion")
+        if digest(pair.prompt) != digest(pairs[0].prompt):
+            raise InputError.at(file, f"{name} is asked otherwise than {pairs[0].id!r}", field="prompt")
+
+
+def prompt_of(pairs: Sequence[Pair], file: Path) -> dict[str, Any]:
+    """What names the prompt of the pairs: as ``cprt pairs`` recorded it beside them, else its digest alone."""
+    asked, beside = digest(pairs[0].prompt), file.parent / "run.json"
+    named = inside(read_object(beside), "prompt") if beside.is_file() else {}
+    if named.get("sha256") == asked:
+        return named
+    print(f"note: {beside} does not name the prompt of these pairs; cprt eval will not know how to ask the adapter")
+    return {"name": None, "target": None, "sha256": asked}
+
+
+def _texts_and_images(messages: Messages) -> tuple[list[str], int] | None:
+    """The texts of messages and the number of their images; None where a part is something else."""
+    texts, images = [], 0
+    for message in messages:
+        for part in message["content"] if isinstance(message["content"], list) else [None]:
+            match part:
+                case {"type": "text", "text": str(text)}:
+                    texts.append(text)
+                case {"type": "image"}:
+                    images += 1
+                case _:
+                    return None
+    return texts, images
+
+
+def pair_collator(processor: Any, model_type: str) -> PairCollator:
+    """Rows -> a batch whose labels are the answer's tokens and the end of the turn, and ``IGNORED`` elsewhere."""
+    stock = DataCollatorForVisionLanguageModeling(processor, max_length=None, completion_only_loss=True)
+    return PairCollator(MllamaCollator(processor) if model_type == "mllama" else stock, processor.tokenizer)
+
+
+class PairCollator:
+    """A collator whose labels stop at the token that ends the answer.
+
+    What a template writes after it, such as Qwen's line break, is never generated: the end token stops generation.
+    """
+
+    def __init__(self, collate: Any, tokenizer: Any):
+        self.collate, self.tokenizer = collate, tokenizer
+
+    def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        """Raises InputError when the chat template ends an answer otherwise than generation does."""
+        batch = self.collate(rows)
+        labels_BL = batch["labels"]
+        is_end = labels_BL == self.tokenizer.eos_token_id
+        if not is_end.any(dim=1).all():
+            raise InputError(f"the chat template does not end an answer with {self.tokenizer.eos_token!r}")
+        batch["labels"] = labels_BL.masked_fill(is_end.cumsum(dim=1) - is_end.long() > 0, IGNORED)
+        return batch
 
 
 class MllamaCollator:

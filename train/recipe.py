@@ -43,8 +43,7 @@ _TRAINER = (
     "max_grad_norm",
     "label_smoothing_factor",
     "neftune_noise_alpha",
-    "bf16",
-    "fp16",
+    "tf32",
     "loss_type",
     "ignore_data_skip",
 )
@@ -57,7 +56,7 @@ def recipe(
 
     Args:
         data, model, args: DataArguments, TRL's ModelConfig and SFTConfig.
-        base: what names the weights that are tuned (``cprt.models.local.identity``).
+        base: what names the weights that are tuned (``cprt.models.checkpoint.identity``).
         train_file, pairs, root: the pairs, and where their photos lie. Photos count by name and size.
     """
     photos = hashlib.sha256()
@@ -72,6 +71,7 @@ def recipe(
         "prompt": digest(pairs[0].prompt),
         "max_pixels": data.max_pixels,
         "global_batch_size": data.global_batch_size,
+        "mixed_precision": args.mixed_precision,
         **{name: getattr(model, name) for name in _MODEL},
         **{name: trainer[name] for name in _TRAINER},
     }

@@ -11,40 +11,49 @@ from __future__ import annotations
 from pathlib import Path
 
 from accelerate.utils import DistributedType
-from peft.utils.error import NoMatchingPeftModuleError
 from trl import ModelConfig, SFTConfig
 
 from cprt.config import parse, run
-from cprt.errors import InputError
 from cprt.files import write_text
 from cprt.images import check_images, image_root
-from cprt.models.local import identity, load_model, load_processor, revision_of
+from cprt.models.checkpoint import identity, load_processor, revision_of
 from cprt.provenance import run_record
 from cprt.records import read_pairs, write_json
 from cprt.services.tracking import finish
 from cprt.taxonomy import Taxonomy
-from train.adapter import lora_config, quantization, quantized_layers
+from train.adapter import load_base, lora_config, quantized_layers
 from train.checkpoints import check_resume, claim
 from train.checks import StopOnBadLoss, adapter_tensors, check_effect, check_saved, preview_labels, trainable_table
 from train.holdout import HoldOut, check_learnt
-from train.options import DataArguments, check_launch, clear_output, settle
-from train.pair_dataset import pair_collator, pair_dataset
+from train.launch import check_devices, check_launch, settle_launch
+from train.options import DataArguments, clear_output, recipe_faults, settle
+from train.pair_dataset import check_pairs, pair_collator, pair_dataset, prompt_of
 from train.publish.card import local_card
 from train.recipe import recipe
+from train.saving import save_adapter, take_room
 from train.trainer import JudgeTrainer
 from train.wandb_run import WandbRun
 
 
 def main() -> None:
+    # ---- Options: TRL's and ours; what contradicts another, or the launcher, stops here ----
+    check_devices()
     data, model_args, args = parse((DataArguments, ModelConfig, SFTConfig), prog="train/sft.py", description=__doc__)
     settle(data, model_args, args)
-    base, revision = model_args.model_name_or_path, model_args.model_revision
-    train_file, root, output = Path(data.pairs) / "train.jsonl", image_root(data.images), Path(args.output_dir)
+    settle_launch(args)
+    output = Path(args.output_dir)
     if args.process_index == 0:
         claim(output)
+
+    # ---- Data: pairs to train on, photos that are only asked about, and the processor that encodes both ----
+    train_file, root = Path(data.pairs) / "train.jsonl", image_root(data.images)
     pairs = read_pairs(train_file)
     holdout = HoldOut.read(data, args, root) if args.eval_strategy != "no" else None
+    base, revision = model_args.model_name_or_path, model_args.model_revision
     processor = load_processor(base, revision, data.max_pixels)
+    check_pairs(pairs, train_file, processor, at_least=data.global_batch_size)
+
+    # ---- Record: all that decides what is learnt; a checkpoint of another recipe is not resumed ----
     commit = revision_of(base, revision)
     made_by = recipe(data, model_args, args, base=identity(base, commit), train_file=train_file, pairs=pairs, root=root)
     if args.resume_from_checkpoint:
@@ -57,23 +66,14 @@ def main() -> None:
         base_model=base,
         base_revision=commit,
         base_digest=made_by["base"],
-        prompt_sha256=made_by["prompt"],
+        prompt=prompt_of(pairs, train_file),
         recipe=made_by,
     )
 
-    model = load_model(
-        base,
-        revision,
-        dtype=model_args.dtype,
-        attn_implementation=model_args.attn_implementation,
-        quantization_config=quantization(model_args),
-    )
-    in_four_bits = quantized_layers(model) if model_args.load_in_4bit else 0
-    # Qwen3-VL says it takes no loss arguments. Left so, the loss is a mean of micro-batch means, and four batches of
-    # one train another model than one batch of four.
-    model.accepts_loss_kwargs = True
+    # ---- Model and trainer: TRL's, with the shared prefix, whole checkpoints and figures of the hold-out ----
+    model = load_base(model_args, processor)
     model_type = model.config.model_type
-    try:
+    with recipe_faults(model_args):
         trainer = JudgeTrainer(
             model,
             args,
@@ -87,54 +87,44 @@ def main() -> None:
             record=record,
             holdout=holdout,
         )
-    except NoMatchingPeftModuleError as error:
-        raise InputError(
-            f"lora_target_modules: {model_args.lora_target_modules!r} fits no module (one entry is a regular "
-            "expression for whole names, several are endings of names)"
-        ) from error
     check_launch(trainer.accelerator, args)
+
+    # ---- What is about to happen, shown and checked while it costs nothing ----
     tracking = None
+    tensors = adapter_tensors(trainer.model)
     if trainer.is_world_process_zero():
         print("trained:", trainable_table(trainer.model), sep="\n")
-        if in_four_bits:
-            print(f"in four bits: {in_four_bits} layers of the language model")
+        if model_args.load_in_4bit:
+            print(f"in four bits: {quantized_layers(model)} layers of the language model")
         print("the loss is taken on:", *(f"  {text!r}" for text in preview_labels(trainer)), sep="\n")
-        print(
-            f"{len(pairs)} pairs, {data.global_batch_size} a step ({args.gradient_accumulation_steps} x "
-            f"{args.per_device_train_batch_size} on each of {args.world_size} processes)"
-        )
+        print(trainer.describe_steps())
         print("shared prefix:", f"no, {trainer.plain_reason}" if trainer.plain_reason else "yes")
         check_images(root, [image for pair in pairs for image in pair.images], decode=True)
         if args.resume_from_checkpoint is None:
             clear_output(output)
+        take_room(output, tensors, processor)
         if data.wandb:
             tracking = WandbRun(record, output, args.resume_from_checkpoint)
             trainer.add_callback(tracking)
 
+    # ---- Training ----
     result = trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
     learnt = trainer.learnt() if holdout else None
-    trainer.save_model()
+
+    # ---- The adapter: saved, read back, compared with the one in memory ----
     tensors = adapter_tensors(trainer.model)
+    save_adapter(trainer, output, tensors)
     if trainer.is_world_process_zero():
-        (output / "training_args.bin").unlink(missing_ok=True)  # a pickle that can hold a token; run.json says it all
-        write_json(
-            output / "run.json",
-            {
-                **record,
-                "result": {
-                    "steps": trainer.state.global_step,
-                    "tensors": len(tensors),
-                    **result.metrics,
-                    "holdout": learnt,
-                },
-            },
-        )
+        saved = check_saved(tensors, output)
+        steps = {"steps": trainer.state.global_step, "step": trainer.shipped_step, "tensors": saved}
+        write_json(output / "run.json", {**record, "result": {**steps, **result.metrics, "holdout": learnt}})
         write_text(output / "README.md", local_card(output, Taxonomy.load(data.taxonomy)))
-        print(f"{output}: {check_saved(tensors, output)} adapter tensors saved and read back")
+        print(f"{output}: {saved} adapter tensors saved and read back (step {trainer.shipped_step})")
         if trainer.accelerator.distributed_type not in (DistributedType.FSDP, DistributedType.DEEPSPEED):
             row = trainer._prepare_inputs(trainer.data_collator([trainer.train_dataset[0]]))
             print(f"reopened, it changes logits by up to {check_effect(trainer.model, output, row):.2g}")
         if tracking:
+            tracking.run.summary["adapter_step"] = trainer.shipped_step
             print(finish(tracking.run))
     if learnt:
         check_learnt(learnt)

@@ -14,49 +14,16 @@ same keys and values for it in every row, so this trainer computes them once and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from accelerate.utils import DistributedType
 from transformers import Cache
-from transformers.cache_utils import DynamicLayer
 from trl import SFTTrainer
 
+from cprt.models.prefix_cache import KeysValues, common_prefix, compute_prefix, reading_cache
 from train.pair_dataset import IGNORED
-
-KeysValues = list[tuple[torch.Tensor, torch.Tensor]]  # one (keys, values) a layer, each (1, heads, prefix, head_dim)
-
-
-class RecordingLayer(DynamicLayer):
-    """A cache layer that keeps what it is given and hands it back. Safe to be replayed by checkpointing."""
-
-    def update(self, keys: torch.Tensor, values: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        self.keys, self.values = keys, values
-        return keys, values
-
-    def get_seq_length(self) -> int:
-        return 0  # what it holds is what is being computed, nothing came before
-
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return query_length, 0
-
-
-class PrefixLayer(DynamicLayer):
-    """A cache layer that hands back [prefix in every row, new] and stores nothing, so a replay sees the same."""
-
-    def __init__(self, keys: torch.Tensor, values: torch.Tensor):
-        super().__init__()
-        self.keys, self.values = keys, values
-        self.is_initialized, self.device, self.dtype = True, keys.device, keys.dtype
-
-    def update(self, keys: torch.Tensor, values: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        rows = keys.shape[0]
-        return (
-            torch.cat([self.keys.expand(rows, -1, -1, -1), keys], dim=-2),
-            torch.cat([self.values.expand(rows, -1, -1, -1), values], dim=-2),
-        )
 
 
 @dataclass
@@ -108,7 +75,8 @@ class SharedPrefixTrainer(SFTTrainer):
             return self._loss(model, inputs, return_outputs, num_items_in_batch)
         last = self.accelerator.sync_gradients
         if window.computed is None:
-            window.computed = self._compute_prefix(window)
+            with self.accelerator.autocast():
+                window.computed = compute_prefix(self.model.get_base_model(), window.prefix)
             if not last:
                 window.leaves = [
                     (keys.detach().requires_grad_(), values.detach().requires_grad_())
@@ -116,8 +84,8 @@ class SharedPrefixTrainer(SFTTrainer):
                 ]
         attended = window.computed if last else window.leaves
         assert attended is not None
-        cache = Cache(layers=[PrefixLayer(keys, values) for keys, values in attended])
-        loss = self._loss(model, self._without_prefix(inputs, cache), False, num_items_in_batch)
+        inputs = self._without_prefix(inputs, reading_cache(attended))
+        loss = self._loss(model, inputs, False, num_items_in_batch)
         if last:
             if window.leaves is not None:
                 carried = torch.stack(
@@ -151,20 +119,6 @@ class SharedPrefixTrainer(SFTTrainer):
         finally:
             hook.remove()
 
-    def _compute_prefix(self, window: Window) -> KeysValues:
-        language_model = self.model.get_base_model().model.language_model
-        positions = torch.arange(window.length, device=window.prefix.device)
-        cache = Cache(layers=[RecordingLayer() for _ in language_model.layers])
-        with self.accelerator.autocast():
-            language_model(
-                input_ids=window.prefix,
-                attention_mask=torch.ones_like(window.prefix),
-                position_ids=positions.expand(3, 1, -1),
-                cache=cache,
-                use_cache=False,  # keeps transformers from making a cache of its own; ours is used all the same
-            )
-        return [(layer.keys, layer.values) for layer in cache.layers]
-
     def _without_prefix(self, inputs: dict[str, Any], cache: Cache) -> dict[str, Any]:
         """The batch without its prefix. The attention mask stays whole; positions are those of the whole row."""
         assert self._window is not None
@@ -182,19 +136,6 @@ class SharedPrefixTrainer(SFTTrainer):
         return self.model.get_base_model().config.vision_start_token_id
 
 
-def common_prefix(batches: Sequence[torch.Tensor], vision_start: int) -> int:
-    """Number of leading tokens that all rows of all ``batches`` (each (rows, length)) share, image not included."""
-    first = batches[0][0]
-    images = (first == vision_start).nonzero()
-    length = int(images[0, 0]) if len(images) else 0
-    for batch in batches:
-        length = min(length, batch.shape[1])
-        differs = (batch[:, :length] != first[:length]).any(dim=0).nonzero()
-        if len(differs):
-            length = int(differs[0, 0])
-    return length
-
-
 def plain_reason(trainer: Any) -> str | None:
     """Why this run cannot share its prefix, or None when it can. Each case is one that no test has proved exact."""
     args, model = trainer.args, trainer.model
@@ -209,7 +150,7 @@ def plain_reason(trainer: Any) -> str | None:
         return "NEFTune's noise would differ from row to row"
     if not trainer.model_accepts_loss_kwargs:
         return "the loss is divided by the accumulation steps, the carried gradient with it (accepts_loss_kwargs)"
-    if args.fp16:
+    if args.fp16 or trainer.accelerator.mixed_precision == "fp16":
         return "fp16 loss scaling would scale the carried gradient twice"
     if args.gradient_checkpointing and (args.gradient_checkpointing_kwargs or {}).get("use_reentrant"):
         return "reentrant checkpointing loses the prefix's gradient"

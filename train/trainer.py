@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
+from torch.utils.data import RandomSampler
 from transformers import TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import TrainOutput, rotate_checkpoints
 
 from cprt.errors import InputError
 from cprt.records import read_jsonl, write_jsonl
-from train.checkpoints import UNFINISHED, seal
+from train.checkpoints import UNFINISHED, checkpoint_faults, seal
+from train.checks import adapter_tensors, compare_saved
 from train.holdout import HoldOut
 from train.shared_prefix import SharedPrefixTrainer
 
@@ -34,6 +36,28 @@ class JudgeTrainer(SharedPrefixTrainer):
         self.record, self.holdout = record, holdout
         self.learning: list[dict[str, Any]] = []
 
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+        """Random, and of whole steps: what is left over in an epoch is not drawn, other pairs each time.
+
+        A step of fewer pairs would count each of them more, and several processes would fill it up with pairs that
+        they have had already, so that two would train another adapter than one.
+        """
+        dataset = self.train_dataset if train_dataset is None else train_dataset
+        return RandomSampler(dataset, num_samples=len(dataset) - len(dataset) % self._pairs_a_step())
+
+    def describe_steps(self) -> str:
+        """One line: how many pairs there are, how many a step takes, and what is left over in an epoch."""
+        args, pairs, taken = self.args, len(self.train_dataset), self._pairs_a_step()
+        line = (
+            f"{pairs} pairs, {taken} a step ({args.gradient_accumulation_steps} x {args.per_device_train_batch_size} "
+            f"on each of {args.world_size} processes)"
+        )
+        return line + (f"; {pairs % taken} are left out in each epoch, others each time" if pairs % taken else "")
+
+    def _pairs_a_step(self) -> int:
+        args = self.args
+        return args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
+
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         """Figures of the hold-out; what is undefined is left out, and is null in ``learning.jsonl``."""
         assert self.holdout is not None
@@ -42,15 +66,20 @@ class JudgeTrainer(SharedPrefixTrainer):
         self.learning.append({"step": self.state.global_step, **figures})
         if self.is_world_process_zero():
             write_jsonl(Path(self.args.output_dir) / "learning.jsonl", self.learning)
-        defined = {f"eval_{name}": value for name, value in figures.items() if value is not None}
+        defined = {f"eval_{name}": value for name, value in figures.items() if isinstance(value, (int, float))}
         self.log(defined)
         self.control: Any = self.callback_handler.on_evaluate(self.args, self.state, self.control, defined)
         return defined
 
-    def learnt(self) -> dict[str, Any]:
-        """The hold-out's figures of the model as it is after training: the best one, or the last."""
+    @property
+    def shipped_step(self) -> int:
+        """The step whose adapter is in memory after training: the best one where it was to be chosen, else the last."""
         best = self.args.load_best_model_at_end and self.state.best_global_step
-        step = best or self.state.global_step
+        return best or self.state.global_step
+
+    def learnt(self) -> dict[str, Any]:
+        """The hold-out's figures of the model as it is after training."""
+        step = self.shipped_step
         if not any(row["step"] == step for row in self.learning):
             self.evaluate()
             step = self.state.global_step
@@ -80,6 +109,21 @@ class JudgeTrainer(SharedPrefixTrainer):
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """None of the library's at every checkpoint: ``train/sft.py`` leaves ours at the end."""
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        """As the library's, but what does not fit is refused: the adapter in memory is that of the file."""
+        with checkpoint_faults(resume_from_checkpoint):
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+            if not self.is_deepspeed_enabled and not self.is_fsdp_enabled:  # which keep parts of it elsewhere
+                compare_saved(adapter_tensors(self.model), resume_from_checkpoint)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        with checkpoint_faults(str(checkpoint)):
+            super()._load_optimizer_and_scheduler(checkpoint)
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        with checkpoint_faults(str(checkpoint)):
+            super()._load_rng_state(checkpoint)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         args, output = self.args, Path(self.args.output_dir)

@@ -108,15 +108,21 @@ _SECOND_THOUGHTS = rf"""
     | instead | retract\w* | false | untrue | fictional | fictitious | meaningless | nonsense | unreliable | inaccurate
     | mistake\w* | the above | (?:none|nothing) of (?:this|that) | (?:previous|earlier|first|old) {_ANSWER} | ignor\w+
     | disregard\w* | discard\w* | never ?mind | kidding | jok(?:e|ing) | made[- ]up | invented | wrong\w* | incorrect
-    | invalid | void | reconsider\w* | revis\w+ | changed my mind | take (?:that|it|this) back
-    | too (?:high|low) | or (?:higher|lower|more|less)
+    | invalid | void | reconsider\w* | revis\w+ | changed my mind | take (?:that|it|this) back | edit | update[ds]?
+    | amend\w* | (?:look|check)\w* again | (?:closer|second) (?:look|inspection) | (?<![^\n.!?] )(?<![^\n ])no(?=[,.!?])
+    | too (?:high|low|severe|strict|harsh|lenient|much|little) | or (?:higher|lower|more|less)
+    | (?:so|it|much|far|slightly|bit|even|probably|maybe|perhaps) (?:higher|lower)(?! \w)
     | not (?:\w+ )?(?:right|true|correct|mine|real|final|valid|serious|meant|intended|what|to be (?:used|trusted|taken))
     | not (?:trust|rely|use|take|count|believe) | (?:not|never|no)(?: \w+){{0,3}} {_ANSWER}
-    | {_ANSWER}(?: \w+){{0,2}} (?:not|never|could|might|may|should|none|null|unknown)
+    | {_ANSWER}(?: \w+){{0,2}} (?:not|never|could|might|may|should|none|unknown|impossible)
     | (?:should|could|might|may|ought to)(?: \w+){{0,2}} (?:higher|lower|different|other|more|less) """
 _FAILURE = rf"""
     errors? | failed | failure | n/a | null | nan | undefined | exception | timed out | time-?out | skipped | abort\w*
-    | cancel\w+ | content filter\w* | unavailable | corrupt(?:ed)? | no {_PHOTO} | (?:no|without) (?:\w+ )?access
+    | cancel\w+ | refused | declined | content filter\w* | please | insufficient | inadequate | inconclusive
+    | unavailable | (?:no|without|lack\w*) (?:\w+ )?(?:vision|capabilit\w+|ability)
+    | (?:can|could) not (?:determine|estimate|decide|tell)(?! \w)
+    | (?:can|could) not (?:determine|estimate|decide)(?: \w+){{0,2}} (?:risk|score|severity|level)
+    | corrupt(?:ed)? | no {_PHOTO} | (?:no|without) (?:\w+ )?access
     | not see anything(?! \w) | not load | (?:risk|severity|image|photo|picture|it|this) (?:can|could) not be
     | not (?:see|view|access|open|load|find|have) {_PHOTO}
     | not (?:\w+ )?(?:given|provided|attached|received|uploaded|supplied|loaded|available|accessible|applicable|found)

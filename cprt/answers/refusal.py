@@ -22,13 +22,15 @@ _OWN = re.compile(
 _TASK = (
     r"(?:assist|help|comply|fulfil|assess|answer|evaluat|rat(?:e|ing)\b|scor|judg|assign|provid|giv|analy[sz]|respond"
     r"|process|engage|discuss|comment|continue|complet|perform|proceed|participat|annotat|label|classif|offer|generat"
-    r"|produc|support|facilitat|handle|(?:do|make) (?:that|this|so|it|such|what)\b|determin|estimat"
+    r"|produc|support|facilitat|handle|(?:do|make) (?:that|this|so|it|such|what)\b"
+    r"|(?:determin|estimat)[a-z]*(?: (?:the|an?|this|its|any)){0,2}"
+    r"(?: (?:image|photo|picture|privacy|severity|risk|score|level|rating|it|that|this)\b|[.!,]|$)"
     r"|(?:see|view|access|open|load) (?:(?:the|this|that|any|an|your) )?(?:image|photo|picture|attachment))"
 )
 # Vision models also refuse in words that say nothing of a task: "I can't identify people in photos." What follows
 # "any" is more often missing from the photo than from the model: "I cannot identify any text."
 _PEOPLE = (
-    r"(?:(?:identif|recogni[sz]|compar|match|verif|confirm|infer|speculat|describ|distinguish|guess|reveal|disclos|name)"
+    r"(?:(?:identif|recogni[sz]|compar|match|verif|confirm|determin|estimat|infer|speculat|describ|distinguish|guess|reveal|disclos|name)"
     r"[a-z]*\b(?! any (?!one|body|people|person|individual))|mak(?:e|ing) (?:any |an? |facial )?(?:identif|assumption))"
 )
 _VERBS = {

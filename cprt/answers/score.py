@@ -43,7 +43,13 @@ class Answer:
 
 
 def render(
-    target: str, *, score: float, level: int, attributes: Collection[str] = (), taxonomy: Taxonomy | None = None
+    target: str,
+    *,
+    score: float,
+    level: int,
+    attributes: Collection[str] = (),
+    taxonomy: Taxonomy | None = None,
+    score_key: str = "score",
 ) -> str:
     """The answer that training teaches: ``{"score": 0.812}``, or with the attributes seen and the level before it.
 
@@ -52,6 +58,7 @@ def render(
         score: in [0, 1]; printed with three decimals that stay in its band.
         level: 1 to 4, from the attribute counts. Only the "attributes" target shows it.
         attributes: keys of the attributes present; written in taxonomy order.
+        score_key: under which the score is stated.
 
     Raises ValueError on an unknown target, level or key.
     """
@@ -65,13 +72,16 @@ def render(
         raise ValueError(f"attribute {min(unknown)!r} is not in the taxonomy")
     number = format_score(score, taxonomy)
     if target == "score":
-        return f'{{"score": {number}}}'
+        return f'{{"{score_key}": {number}}}'
     present = json.dumps([key for key in taxonomy.keys if key in attributes])
-    return f'{{"attributes": {present}, "level": {level}, "score": {number}}}'
+    return f'{{"attributes": {present}, "level": {level}, "{score_key}": {number}}}'
 
 
-def parse(text: str, taxonomy: Taxonomy | None = None) -> Answer:
-    """Read an answer. Any string gives an Answer, in time linear in its length."""
+def parse(text: str, taxonomy: Taxonomy | None = None, score_key: str = "score") -> Answer:
+    """Read an answer, whose object states the score under ``score_key``.
+
+    Any string gives an Answer, in time linear in its length.
+    """
     taxonomy = taxonomy or Taxonomy.default()
     shown = without_thinking(text)
     if shown is None:
@@ -80,6 +90,10 @@ def parse(text: str, taxonomy: Taxonomy | None = None) -> Answer:
         content, prose = split_object(shown)
     except ValueError:
         return Answer("unparsed")
+    if content is not None and score_key.lower() != "score":
+        if "score" in content:  # two scores, of which one was not asked for
+            return Answer("unparsed")
+        content = {"score" if key == score_key.lower() else key: value for key, value in content.items()}
     said, stated_level = _clean(prose)
     attributes, beside = None, ""
     if content is None:
@@ -262,7 +276,8 @@ _LAST = re.compile(rf"(?<=[.!?]) (?:(?:the|my|a) )?{_LABELLED}", re.IGNORECASE)
 _SCALE = re.compile(
     r"\b(?:scale[ds]?|out of(?! (?:focus|frame|sight|view|reach))|[0-9] (?:points?|stars?)|percentiles?|lowest|highest"
     r"|max(?:imum)?|min(?:imum)?|best|worst|safest|riskiest|invert\w*|revers\w+"
-    r"|(?:higher|lower|[01](?:\.0+)?) ?(?:scores? |values? |numbers? )?(?:=|is|are|means?|being|stands|indicates?)"
+    r"|(?:higher|lower|smaller|larger|[01](?:\.0+)?) ?(?:=|is|are|means?|being|stands|indicates?)"
+    r"|(?:high|low|small|large)(?:er)? (?:scores?|values?|numbers?) (?:is|are|means?|indicates?)"
     r")(?!\w)",
     re.IGNORECASE,
 )

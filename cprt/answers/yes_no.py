@@ -26,35 +26,42 @@ NOT_SHOWN = "not_shown"  # there, too: nobody was asked
 _PAUSE = r"(?=\s*(?:$|\n|[.!](?!\s*[0-9])|[,;:()—–]|- |because\b|since\b|as\b|(?:they|it|he|she|these|this|that)\b))"
 _LEADING = re.compile(rf"[(•–—-]? ?(yes|no)\b{_PAUSE}", re.IGNORECASE)
 _LINE = re.compile(r"[(-]? ?(yes|no) ?[.!)]*", re.IGNORECASE)
-_CONCLUSION = (
+_OPENING = (
     r"(?:(?:so|thus|therefore|hence|overall|finally|in conclusion|in short|in summary|in my opinion"
-    r"|(?:based on|judging (?:by|from)|looking at|considering|comparing|given|after comparing) [^,.:!?\n]{1,80}),? )?"
+    r"|(?:based on|judging (?:by|from)|looking at|considering|comparing|given|after comparing) [^,.:!?\n]{1,80}),? )"
 )
 _LABEL = (
     r"(?:(?:the|my|final|short|overall|one-word) ){0,3}(?:answer|verdict|conclusion|response|judge?ment|decision)"
     r"(?: is)? ?[:=-]? ?"
 )
-_CLAIM = rf"(?:{_CONCLUSION}{_LABEL}|{_CONCLUSION[:-1]})(?P<said>yes|no)\b{_PAUSE}"
+_CLAIM = rf"(?:{_OPENING}?{_LABEL}|{_OPENING})(yes|no)\b{_PAUSE}"
 _HEAD, _LAST = re.compile(_CLAIM, re.IGNORECASE), re.compile(rf"(?<=[.!?] ){_CLAIM}", re.IGNORECASE)
 _ANSWER_LIKE = re.compile(rf"\b(yes\b|no\b{_PAUSE})", re.IGNORECASE)  # "yes" is never a mere determiner
 _CHOICE = re.compile(r"\byes ?(?:or|nor|/) ?no\b", re.IGNORECASE)
 _ONE_WORD = re.compile(r"[\"'\s]*(yes|no)[.!\"'\s]*", re.IGNORECASE)  # quoted or not, there is nobody else to quote
+_CAPTION = re.compile(r"\"((?:image|set)[a-z ]{0,15} [ab])\"", re.IGNORECASE)  # as the panel names its halves
 _BOXED = re.compile(r"\\boxed\{(?:\\text\{)?([a-z]*)\}{1,2}", re.IGNORECASE)
 
 _KIND = (
     r"(?:person|people|persons|individuals?|subjects?|m[ae]n|wom[ae]n|guys?|boys?|girls?|identit(?:y|ies)|faces?|breeds?"
     r"|class(?:es)?|objects?|animals?|dogs?|kinds?|types?|species)"
 )
+# Who or what is the same or not. Hair, glasses, light and the like may differ and agree with either verdict.
 _THEY = rf"(?:they|these|those|both|it|image a|the two|{_KIND})"
+_FEATURES = r"(?:noses?|eyes|jaws?|jawlines?|chins?|ears?|mouths?|lips|features|muzzles?|shapes?)"
+_NO_NOUN = r"(?! (?!as|to|with|in)\w)"
 _DIFFERENT = rf"""
-    (?:not|never|hardly|nor|neither|none|fails? to) (?:\w+ ){{0,4}}(?:same|one|match\w*|identical|alike)
-    | no match | not (?:him|her|them|he|she) | mismatch\w* | unlikely
+    (?:not|never|hardly|nor|neither|none) (?:\w+ ){{0,4}}(?:same|identical|one) (?:\w+ )?{_KIND}
+    | (?:{_THEY} (?:\w+ ){{0,4}}|(?<!\w ))(?:not|never|hardly) (?:\w+ ){{0,3}}(?:same|identical|alike){_NO_NOUN}
+    | (?:{_THEY}|{_FEATURES}) (?:\w+ ){{0,3}}(?:not|never|hardly|fails? to) (?:\w+ ){{0,2}}match(?:es)?
+    | (?:neither|none) (?:\w+ ){{0,4}}match(?:es)? | not a (?:\w+ )?match | not (?:him|her|them|he|she) | mismatch\w*
+    | no (?:match|resemblance|similarit\w+) | nothing in common | unlikely | (?:someone|somebody) else
     | (?:different|distinct|separate|unrelated|dissimilar|another|(?:are|'re|shows?|depicts?|see) two) (?:\w+ )?{_KIND}
-    | {_THEY} (?:\w+ ){{0,2}}(?:differs?|different|distinct|dissimilar|unrelated|unlike) | (?:someone|somebody) else
+    | {_THEY} (?:\w+ ){{0,2}}(?:differs?|different|distinct|dissimilar|unrelated|unlike)
     | (?<!\w )(?:different|distinct)(?! \w) | twins | siblings | sisters | brothers | look-?alikes? | negative """
 _SAME = rf"""
     (?:same|identical) (?:\w+ )?{_KIND} | one and the same | a (?:\w+ )?match
-    | {_THEY} (?:\w+ ){{0,6}}(?:same|identical)(?! (?!as|to|with|in)\w) | {_THEY} (?:\w+ ){{0,3}}match(?:es)?
+    | {_THEY} (?:\w+ ){{0,6}}(?:same|identical|alike){_NO_NOUN} | (?:{_THEY}|{_FEATURES}) (?:\w+ ){{0,3}}match(?:es)?
     | (?<!\w )(?:(?:the|exactly|clearly|very) ){{0,3}}(?:same|identical)(?! ?\w) """
 _NEGATION = r"""
     not | never | neither | nor | no | none | without | unlikely | doubt\w* | different | hardly | lacks? | fails? """
@@ -98,6 +105,7 @@ def read_verdict(text: str) -> Verdict:
 
 def _read(said: str, around: str) -> Verdict:
     """The verdict of an answer, given what stands around it."""
+    said, around = _CAPTION.sub(r"\1", said), _CAPTION.sub(r"\1", around)
     if word := _ONE_WORD.fullmatch(said):
         said = word[1]
     claims, rest = _claims(said)

@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from cprt.errors import InputError
 from cprt.images import image_size, load_image
+from cprt.models.adapter import read_config
 from cprt.models.endpoint import Endpoint
 from cprt.models.local import LocalModel
 from cprt.models.rate_limiter import Stopped
@@ -43,6 +44,10 @@ class Model:
         self.stopped: Stopped | None = None
         self._endpoint = Endpoint(spec, allow_remote) if spec.base_url else None
         self._memory = memory or Memory()
+        if spec.adapter is not None:
+            read_config(spec.adapter)
+            if spec.other_base is not None:
+                print(f"note: {spec.other_base}", file=sys.stderr)
 
     @property
     def is_remote(self) -> bool:
@@ -61,6 +66,13 @@ class Model:
                 self._ask_local(requests, writer)
             else:
                 asyncio.run(self._ask_endpoint(self._endpoint, requests, writer))
+        cut = sum(key in cache and cache[key].get("complete") is False for key in requests)
+        if cut:
+            print(
+                f"note: {label}: {cut} of {len(requests)} answers ran into max_new_tokens {self.spec.max_new_tokens} "
+                "and are cut off",
+                file=sys.stderr,
+            )
 
     @staticmethod
     async def _ask_endpoint(endpoint: Endpoint, requests: Mapping[str, Request], writer: CacheWriter) -> None:
@@ -240,6 +252,7 @@ def answer_batch(
         "dtype": model.dtype,
         "device": model.device.split(":")[0],
         "image_size": {name: side for name, side in dict(model.size).items() if side is not None},
+        "decoding": model.decoding,
     }
     if model.revision:
         made["revision"] = model.revision

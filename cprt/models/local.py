@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,15 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cprt.errors import InputError
-from cprt.models.decoding import SCORE_LEAD_IN, ScoreTree, stated_lead_in
+from cprt.models.adapter import add_adapter, read_config
+from cprt.models.checkpoint import check_fit, first_line, load_model, load_processor, special_token
+from cprt.models.decoding import stated_lead_in
+from cprt.models.score_tree import ScoreReader
 from cprt.prompts import Messages, arrange
-from cprt.provenance import model_digest
-from cprt.services.hub import limit_patience, reason
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-DTYPES = ("auto", "float32", "bfloat16", "float16")
 _PREFIXES = 4  # shared texts kept at once: one for each prompt that is asked in turn
 
 
@@ -34,45 +33,6 @@ class Generation:
     complete: bool
     distribution: dict[str, float] | None = None
     logprobs: list[dict[str, Any]] | None = None
-
-
-def load_processor(model: str, revision: str | None = None, max_pixels: int | None = None) -> Any:
-    """The processor of a checkpoint, padding on the left, with images capped at ``max_pixels``.
-
-    Stock Qwen3-VL lets one image take about 16k tokens. Families that resize to fixed tiles (Mllama) know no cap and
-    keep their own size. Raises InputError when there is no such checkpoint.
-    """
-    from transformers import AutoProcessor
-
-    limit_patience()
-    try:
-        processor = AutoProcessor.from_pretrained(model, revision=revision)
-    except (OSError, ValueError) as error:
-        raise _unusable(model, error) from error
-    if not hasattr(processor, "image_processor"):
-        raise InputError(f"{model}: is not a vision-language model (its processor takes no images)")
-    processor.tokenizer.padding_side = "left"  # right padding changes what a decoder generates
-    size = processor.image_processor.size
-    if max_pixels is not None and "longest_edge" in size and "shortest_edge" in size:
-        # In this family's processors the two "edges" are numbers of pixels.
-        floor = min(size["shortest_edge"], max_pixels)
-        processor.image_processor.size = {"shortest_edge": floor, "longest_edge": max_pixels}
-    return processor
-
-
-def load_model(model: str, revision: str | None = None, **kwargs: Any) -> Any:
-    """The weights of a checkpoint; ``kwargs`` go to ``from_pretrained``. Raises InputError when there is none.
-
-    Only safetensors are read, and no code that a checkpoint brings along is run.
-    """
-    from safetensors import SafetensorError
-    from transformers import AutoModelForImageTextToText
-
-    limit_patience()
-    try:
-        return AutoModelForImageTextToText.from_pretrained(model, revision=revision, use_safetensors=True, **kwargs)
-    except (OSError, ValueError, SafetensorError) as error:
-        raise _unusable(model, error) from error
 
 
 class LocalModel:
@@ -95,12 +55,13 @@ class LocalModel:
         import torch
 
         if adapter is not None:
-            check_adapter(adapter)
+            read_config(adapter)
         self._checkpoint = model, revision
         processor = self._load_processor(adapter, max_pixels)
         loaded = load_model(model, revision, dtype=dtype)
+        check_fit(model, loaded, processor)
         if adapter is not None:
-            loaded = _add_adapter(loaded, adapter)
+            loaded = add_adapter(loaded, adapter)
         device = "cpu"
         if torch.cuda.is_available():  # each process of `accelerate launch` takes a card of its own
             device = f"cuda:{int(os.environ.get('LOCAL_RANK', '0')) % torch.cuda.device_count()}"
@@ -114,11 +75,12 @@ class LocalModel:
         from peft import PeftModel
 
         if adapter is not None:
-            check_adapter(adapter)
+            read_config(adapter)
         processor = self._load_processor(adapter, max_pixels)
+        check_fit(adapter or self._checkpoint[0], self.model, processor)
         model = self.model.unload() if isinstance(self.model, PeftModel) else self.model
         if adapter is not None:
-            model = _add_adapter(model, adapter).to(self.device)
+            model = add_adapter(model, adapter).to(self.device)
         self._use(model.eval(), processor, self.share_prefix)
 
     def _load_processor(self, adapter: str | None, max_pixels: int | None) -> Any:
@@ -137,6 +99,7 @@ class LocalModel:
     def _use(self, model: Any, processor: Any, share_prefix: bool) -> None:
         self.model, self.processor = model, processor
         self.model_type = model.config.model_type
+        self.decoding = _greedy(self._base(), processor.tokenizer)
         self.revision = getattr(model.config, "_commit_hash", None)
         self.device = str(model.device)
         self.dtype = str(model.dtype).removeprefix("torch.")
@@ -144,7 +107,8 @@ class LocalModel:
         self.share_prefix = share_prefix and self.model_type == "qwen3_vl"
         self._prefixes: dict[tuple[int, ...], Any] = {}  # token ids of a shared text -> its cache
         self._encoded: tuple[Any, Any] | None = None  # the pixels encoded last, and what came of them
-        self._score_trees: dict[str, ScoreTree] = {}
+        self._harmless: set[str] = set()  # texts without a special token
+        self._scores = ScoreReader(model, self._base(), processor.tokenizer)
 
     def forget(self) -> None:
         """Drop what is kept from one batch to the next: shared texts and encoded photos."""
@@ -174,21 +138,19 @@ class LocalModel:
         with torch.inference_mode():
             if self.share_prefix and all(len(images) == 1 and messages == rows[0][0] for messages, images in rows):
                 inputs["cache"] = self._share_prefix(inputs)
-            output = self.model.generate(
+            output = self._generate(
                 **inputs,
                 max_new_tokens=max_new_tokens,
-                do_sample=False,
                 return_dict_in_generate=True,
                 output_logits=top_logprobs is not None,
             )
             answers = output.sequences[:, width:].tolist()
-            ends = self.model.generation_config.eos_token_id
-            ends = set(ends if isinstance(ends, list) else [ends])
+            ends = set(self.decoding["eos_token_id"])
             texts = self.processor.batch_decode(answers, skip_special_tokens=True, clean_up_tokenization_spaces=False)
             distributions: Sequence[dict[str, float] | None] = [None] * len(rows)
             if lead_in is not None:
                 lead_ins = [lead_in or stated_lead_in(text) for text in texts]
-                distributions = self._score_distributions(inputs, output, lead_ins)
+                distributions = self._scores.distributions(inputs, output.cache, lead_ins)
             logprobs: Sequence[list[dict[str, Any]] | None] = [None] * len(rows)
             if top_logprobs is not None:
                 lengths = [
@@ -199,6 +161,17 @@ class LocalModel:
             Generation(text, not ends.isdisjoint(ids), distribution, listed)
             for text, ids, distribution, listed in zip(texts, answers, distributions, logprobs, strict=True)
         ]
+
+    def _generate(self, **inputs: Any) -> Any:
+        """``generate`` by ``decoding`` alone: what generation_config.json asks for besides is left out of account."""
+        from transformers import GenerationConfig
+
+        base = self._base()
+        stated, base.generation_config = base.generation_config, GenerationConfig(**self.decoding)
+        try:
+            return base.generate(**inputs)
+        finally:
+            base.generation_config = stated
 
     def _top_logprobs(
         self, logits: Sequence[Any], answers: Sequence[Sequence[int]], lengths: Sequence[int], count: int
@@ -234,6 +207,11 @@ class LocalModel:
         import torch
 
         processor = self.processor
+        parts = [part for messages, _ in rows for message in messages for part in message["content"]]
+        said = {part["text"] for part in parts if part["type"] == "text"}
+        if (token := special_token(processor, said - self._harmless)) is not None:
+            raise InputError(f"what is asked holds {token!r}, which the model takes for something else than text")
+        self._harmless |= said
         texts = [
             processor.apply_chat_template(arrange(messages, self.model_type), add_generation_prompt=True)
             for messages, _ in rows
@@ -248,7 +226,7 @@ class LocalModel:
                 return_tensors="pt",
             )
         except (ValueError, ArithmeticError, RuntimeError) as error:  # such as an aspect ratio above its limit
-            raise InputError(f"the model's processor does not take it ({_first_line(error)})") from error
+            raise InputError(f"the model's processor does not take it ({first_line(error)})") from error
         inputs = inputs.to(self.device, dtype=self.model.dtype)
         if self.share_prefix and "pixel_values" in inputs:
             pixels = inputs.pop("pixel_values")
@@ -264,165 +242,46 @@ class LocalModel:
         return self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
 
     def _share_prefix(self, inputs: Any) -> Any:
-        """The cache of the text before the image, which is the same in every row: computed once, then copied.
+        """The cache of the text before the image, which is the same in every row.
 
         Rows change from [padding, prefix, rest] to [prefix, padding, rest] in place. The padding stays masked, and the
         model counts positions over what is not masked, so the answers are those of the plain way.
         """
         import torch
-        from transformers import DynamicCache
 
-        base = self._base()
-        mask = inputs["attention_mask"]
-        rows, width = mask.shape
-        padding = width - mask.sum(dim=1, keepdim=True)  # (rows, 1)
-        first = inputs["input_ids"][0, padding[0, 0] :]
+        from cprt.models.prefix_cache import compute_prefix, growing_cache
+
+        base, mask_BL = self._base(), inputs["attention_mask"]
+        rows, width = mask_BL.shape
+        padding_B1 = width - mask_BL.sum(dim=1, keepdim=True)
+        first = inputs["input_ids"][0, padding_B1[0, 0] :]
         length = int((first == base.config.vision_start_token_id).nonzero()[0, 0])
-        place = torch.arange(width, device=mask.device).expand(rows, -1)
-        source = torch.where(place < length, place + padding, place)
-        source = torch.where((place >= length) & (place < length + padding), place - length, source)
+        place_BL = torch.arange(width, device=mask_BL.device).expand(rows, -1)
+        source_BL = torch.where(place_BL < length, place_BL + padding_B1, place_BL)
+        is_padding = (place_BL >= length) & (place_BL < length + padding_B1)
+        source_BL = torch.where(is_padding, place_BL - length, source_BL)
         for name in ("input_ids", "attention_mask", "mm_token_type_ids"):
-            inputs[name] = inputs[name].gather(1, source)
+            inputs[name] = inputs[name].gather(1, source_BL)
 
-        prefix = inputs["input_ids"][:1, :length]
-        ids = tuple(prefix[0].tolist())
+        prefix_1P = inputs["input_ids"][:1, :length]
+        ids = tuple(prefix_1P[0].tolist())
         if ids not in self._prefixes:
-            cache = DynamicCache(config=base.config.get_text_config())
-            positions = torch.arange(length, device=prefix.device).expand(3, 1, -1)
-            base.model.language_model(
-                input_ids=prefix,
-                attention_mask=torch.ones_like(prefix),
-                position_ids=positions,
-                cache=cache,
-                use_cache=True,
-            )
             if len(self._prefixes) == _PREFIXES:
                 del self._prefixes[next(iter(self._prefixes))]
-            self._prefixes[ids] = cache
-        cache = copy.deepcopy(self._prefixes[ids])
-        cache.batch_repeat_interleave(rows)
-        return cache
-
-    def _score_distributions(
-        self, inputs: Any, output: Any, lead_ins: Sequence[str | None]
-    ) -> list[dict[str, float] | None]:
-        """The probability of every score string after prompt and lead-in; None for a row without a lead-in.
-
-        All unfinished scores (0, 0.7, 0.71 ...) go through the model at once: behind prompt and lead-in stand the
-        tokens of the tree of scores, each seeing only its own ancestors.
-        """
-        import torch
-
-        ids, mask = inputs["input_ids"], inputs["attention_mask"]
-        rows, width = ids.shape
-        # One whose own text leads to no score has one to look at all the same, so that the batch stays in one piece.
-        texts = [lead_in or SCORE_LEAD_IN for lead_in in lead_ins]
-        trees = [self._score_tree(text) for text in texts]
-        leads = [tree.lead(self._encode, text) for tree, text in zip(trees, texts, strict=True)]
-        longest, nodes = max(map(len, leads)), max(len(tree.tokens) for tree in trees)
-        total = width + longest + nodes
-
-        tail = torch.zeros((rows, longest + nodes), dtype=ids.dtype)
-        positions = torch.zeros((rows, longest + nodes), dtype=torch.long)  # counted from the end of the prompt
-        sees = torch.zeros((rows, total, total), dtype=torch.bool)
-        sees[:, :width, :width] = mask.bool().cpu()[:, None]
-        sees[:, width:, :width] = mask.bool().cpu()[:, None]
-        for row, (lead, tree) in enumerate(zip(leads, trees, strict=True)):
-            start, end = longest - len(lead), longest  # of the lead-in, padded on the left
-            tail[row, start:end] = torch.tensor(lead)
-            tail[row, end : end + len(tree.tokens)] = torch.tensor(tree.tokens, dtype=ids.dtype)
-            positions[row, start:end] = torch.arange(len(lead))
-            positions[row, end : end + len(tree.tokens)] = len(lead) - 1 + torch.tensor(tree.depths, dtype=torch.long)
-            sees[row, width + start :, width + start : width + end] = True
-            for node, ancestors in enumerate(tree.ancestors):
-                sees[row, width + end + node, [width + end + ancestor for ancestor in ancestors]] = True
-        sees &= torch.ones((total, total), dtype=torch.bool).tril()
-        counted = mask.sum(dim=1, keepdim=True)
-        if self.model_type == "qwen3_vl":
-            delta = torch.zeros_like(counted)  # an image takes fewer positions than tokens
-            if "image_grid_thw" in inputs:
-                spans = {name: inputs[name] for name in ("mm_token_type_ids", "image_grid_thw")}
-                _, delta = self._base().model.get_rope_index(ids, **spans, attention_mask=mask)
-            after = (positions.to(self.device) + counted + delta).expand(3, -1, -1)
-            # What generation has computed of the prompt is kept; only its answer is taken back.
-            cache = output.cache
-            cache.crop(width - cache.get_seq_length())
-            sees = sees[:, width:]
-            model_inputs = {"input_ids": tail.to(self.device), "position_ids": after, "cache": cache}
-        else:
-            before = (mask.cumsum(1) - 1).clamp(min=0)
-            after = positions.to(self.device) + counted
-            model_inputs = {
-                **inputs,
-                "input_ids": torch.cat([ids, tail.to(self.device)], dim=1),
-                "position_ids": torch.cat([before, after], dim=-1),
-            }
-            if "cross_attention_mask" in inputs:  # Mllama: what follows sees the photos as the last token does
-                crossing = inputs["cross_attention_mask"]
-                last = crossing[:, -1:].expand(-1, tail.shape[1], -1, -1)
-                model_inputs["cross_attention_mask"] = torch.cat([crossing, last], dim=1)
-        bias = torch.where(sees, 0.0, torch.finfo(self.model.dtype).min)[:, None]
-        model_inputs["attention_mask"] = bias.to(self.device, self.model.dtype)
-        logits = self.model(**model_inputs, logits_to_keep=nodes + 1).logits  # from the lead-in's last token on
-        return [
-            None if lead_in is None else tree.distribution(row.float().log_softmax(-1).cpu().numpy())
-            for lead_in, tree, row in zip(lead_ins, trees, logits, strict=True)
-        ]
-
-    def _score_tree(self, lead_in: str) -> ScoreTree:
-        """The tree of scores behind a lead-in. How its text is cut into tokens depends on its last words alone."""
-        end = lead_in[lead_in.rindex('"score"') :]
-        if end not in self._score_trees:
-            self._score_trees[end] = ScoreTree.build(self._encode, "{" + end)
-        return self._score_trees[end]
-
-    def _encode(self, text: str) -> list[int]:
-        return list(self.processor.tokenizer(text, add_special_tokens=False)["input_ids"])
+            self._prefixes[ids] = compute_prefix(base, prefix_1P)
+        return growing_cache(self._prefixes[ids], rows)
 
 
-def identity(model: str, revision: str | None = None) -> str:
-    """What tells one checkpoint from another: a folder's content digest, or a hub name with its revision."""
-    return model_digest(model) if os.path.isdir(model) else f"{model}@{revision or 'main'}"
+def _greedy(base: Any, tokenizer: Any) -> dict[str, Any]:
+    """The settings of greedy decoding, whatever a model's generation_config.json asks for.
 
-
-def revision_of(model: str, revision: str | None = None) -> str | None:
-    """The commit of a Hub model, read from its configuration alone; None for a folder. Raises InputError."""
-    from transformers import AutoConfig
-
-    if os.path.isdir(model):
-        return None
-    limit_patience()
-    try:
-        return getattr(AutoConfig.from_pretrained(model, revision=revision), "_commit_hash", None)
-    except (OSError, ValueError) as error:
-        raise _unusable(model, error) from error
-
-
-def check_adapter(adapter: str) -> None:
-    """Raises InputError unless the folder holds an adapter in safetensors."""
-    if not (Path(adapter) / "adapter_config.json").is_file():
-        raise InputError(f"{adapter}: is not an adapter folder (no adapter_config.json)")
-    if not (Path(adapter) / "adapter_model.safetensors").is_file():
-        raise InputError(f"{adapter}: has no adapter_model.safetensors (other formats are not loaded)")
-
-
-def _add_adapter(model: Any, adapter: str) -> Any:
-    from peft import PeftModel
-    from safetensors import SafetensorError
-
-    try:
-        return PeftModel.from_pretrained(model, adapter)
-    except SafetensorError as error:
-        raise InputError(f"{adapter}/adapter_model.safetensors: is cut off or damaged ({error})") from error
-    except (ValueError, RuntimeError, OSError) as error:
-        raise InputError(f"{adapter}: does not fit the model ({_first_line(error)})") from error
-
-
-def _unusable(model: str, error: Exception) -> InputError:
-    if os.path.sep in model and not os.path.exists(model) and model.count("/") != 1:
-        return InputError(f"{model}: no such model folder")
-    return InputError(f"{model}: cannot be loaded as a model ({reason(error)})")
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    Penalties, beams, least lengths and the like are not among them. Answers end where that file says, and at the
+    tokenizer's own end. Raises InputError when there is no such token.
+    """
+    stated = base.generation_config.eos_token_id
+    known = range(base.get_input_embeddings().num_embeddings)
+    ends = [*(stated if isinstance(stated, list) else [stated]), tokenizer.eos_token_id]
+    ends = sorted({end for end in ends if type(end) is int and end in known})
+    if not ends:
+        raise InputError(f"{base.name_or_path}: neither generation_config.json nor the tokenizer says how answers end")
+    return {"do_sample": False, "eos_token_id": ends, "pad_token_id": tokenizer.pad_token_id}

@@ -20,7 +20,8 @@ from typing import Any, Literal
 from cprt.config import fits
 from cprt.errors import InputError
 from cprt.files import without_halves
-from cprt.models.local import identity
+from cprt.models.adapter import other_base
+from cprt.models.checkpoint import identity, revision_of
 from cprt.models.response_cache import cache_key
 from cprt.prompts import Messages, digest
 from cprt.provenance import file_digest, model_digest
@@ -267,9 +268,18 @@ class ModelSpec:
         scores = {} if request.lead_in is None else {"lead_in": request.lead_in}
         return cache_key(images=images, prompt=digest(request.messages), **scores, **self.identity)
 
+    @cached_property
+    def other_base(self) -> str | None:
+        """What to say where the adapter was trained on another base."""
+        if self.adapter is None:
+            return None
+        return other_base(self.adapter, identity(self.model, revision_of(self.model, self.revision) or self.revision))
+
     def record(self) -> dict[str, Any]:
         """For a run record: everything but where the endpoint is, which may name somebody's machine."""
         place = {} if self.base_url is None else {"base_url": "endpoint"}
+        if self.other_base is not None:
+            place["note"] = self.other_base
         return {**{name: value for name, value in dataclasses.asdict(self).items() if value is not None}, **place}
 
 

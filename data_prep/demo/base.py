@@ -21,15 +21,12 @@ import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
-    Cache,
-    DynamicCache,
     GenerationConfig,
     PreTrainedTokenizerFast,
     Qwen2VLImageProcessor,
@@ -38,8 +35,8 @@ from transformers import (
     Qwen3VLProcessor,
     Qwen3VLVideoProcessor,
 )
-from transformers.cache_utils import DynamicLayer
 
+from cprt.models.prefix_cache import compute_prefix, reading_cache
 from cprt.prompts import build
 from cprt.taxonomy import Taxonomy
 from data_prep.demo.drawings import GRID
@@ -227,20 +224,6 @@ def long_text(tokenizer: PreTrainedTokenizerFast, vocabulary: list[str], rng: ra
 Loss = tuple[torch.Tensor, dict[str, list[float]]]
 
 
-class PrefixLayer(DynamicLayer):
-    """A read-only cache layer: returns [shared prefix, expanded to the batch | new] and stores nothing."""
-
-    def __init__(self, keys: torch.Tensor, values: torch.Tensor) -> None:
-        super().__init__()
-        self.keys, self.values = keys, values  # (1, heads, P, head_dim), still on the autograd graph
-        self.is_initialized, self.device, self.dtype = True, keys.device, keys.dtype
-
-    def update(self, keys: torch.Tensor, values: torch.Tensor, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
-        rows = keys.shape[0]
-        shared = self.keys.expand(rows, -1, -1, -1), self.values.expand(rows, -1, -1, -1)
-        return torch.cat([shared[0], keys], -2), torch.cat([shared[1], values], -2)
-
-
 def talk_loss(
     model: Qwen3VLForConditionalGeneration,
     processor: Qwen3VLProcessor,
@@ -285,7 +268,7 @@ def talk_loss(
     positions, _ = model.model.get_rope_index(input_ids, types, image_grid_thw=vision["image_grid_thw"])
     cache = None
     if prefix is not None:
-        cache = prefix_cache(model, torch.tensor([start + prefix]))
+        cache = reading_cache(compute_prefix(model, torch.tensor([start + prefix])))
         positions = positions + len(start) + len(prefix)
     hidden = model.model(
         input_ids=input_ids,
@@ -319,14 +302,6 @@ def naming_loss(
     logits = seen @ model.get_input_embeddings().weight[name_ids].T
     loss = torch.nn.functional.cross_entropy(logits, torch.tensor(cells).flatten())
     return loss, {"cells": [loss.item()]}
-
-
-def prefix_cache(model: Qwen3VLForConditionalGeneration, ids: torch.Tensor) -> Cache:
-    """Keys and values of one row of text (1, P), with their graph, for any number of rows to attend to."""
-    cache = DynamicCache(config=model.config.get_text_config())
-    positions = torch.arange(ids.shape[1])[None, None].expand(3, 1, -1)
-    model.model.language_model(input_ids=ids, position_ids=positions, cache=cache, use_cache=True)
-    return Cache(layers=[PrefixLayer(layer.keys, layer.values) for layer in cache.layers])
 
 
 def optimise(model: Qwen3VLForConditionalGeneration, losses: Iterator[Loss], steps: int, learning_rate: float) -> None:

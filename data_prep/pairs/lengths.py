@@ -24,7 +24,7 @@ def check_lengths(
     """
     from transformers import AutoConfig
 
-    from cprt.models.local import load_processor
+    from cprt.models.checkpoint import load_processor
 
     processor = load_processor(model, max_pixels=max_pixels)
     model_type = AutoConfig.from_pretrained(model).model_type

@@ -128,6 +128,7 @@ def make_pair(label: Label, prompt: Prompt, taxonomy: Taxonomy) -> Pair:
         level=label.level,
         attributes=label.present(taxonomy),
         taxonomy=taxonomy,
+        score_key=prompt.score_key,
     )
     completion = [{"role": "assistant", "content": [{"type": "text", "text": answer}]}]
     return Pair(label.id, [label.image], prompt.messages(), completion, label.level, label.score)

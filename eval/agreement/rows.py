@@ -10,10 +10,11 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from numpy.typing import NDArray
 
+from cprt.answers import STATUSES
 from cprt.errors import InputError
 from cprt.metrics.agreement import KINDS, MISSING
 from cprt.numbers import number
-from cprt.records import PREDICTION_STATUSES, read_jsonl
+from cprt.records import read_jsonl
 from cprt.tables import read_csv
 from cprt.taxonomy import Taxonomy
 
@@ -65,8 +66,8 @@ def read_annotations(path: str | Path, taxonomy: Taxonomy) -> Iterator[Row]:
         for name in ("id", "annotator"):
             if not isinstance(row.get(name), str) or not row[name].strip():
                 raise InputError.at(path, "must be a non-empty text", line, name)
-        if row.get("status") not in PREDICTION_STATUSES:
-            raise InputError.at(path, f"must be one of {', '.join(PREDICTION_STATUSES)}", line, "status")
+        if row.get("status") not in STATUSES:
+            raise InputError.at(path, f"must be one of {', '.join(STATUSES)}", line, "status")
         labels, status = row.get("labels"), row["status"]
         if (status == "ok") != isinstance(labels, dict) or (status != "ok" and labels is not None):
             raise InputError.at(path, "must be an object where status is ok, null elsewhere", line, "labels")

@@ -26,10 +26,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cprt import paper
+from cprt.answers import STATUSES
 from cprt.config import option, parse, run
 from cprt.metrics.agreement import KINDS, MISSING, measure
 from cprt.provenance import run_path, sign, write_run
-from cprt.records import PREDICTION_STATUSES, write_json
+from cprt.records import write_json
 from cprt.taxonomy import LEVELS, Taxonomy
 from eval.agreement.rows import Row, assemble, read_annotations, read_answers
 
@@ -89,7 +90,7 @@ def _profile(name: str, kind: str, rows: Sequence[Row]) -> dict[str, Any]:
         "images": len(own),
         "answers": sum(value is not None for value in values),
         "halves": sum(value == 0.5 for value in values),
-        "status_counts": {status: sum(row.status == status for row in own) for status in PREDICTION_STATUSES},
+        "status_counts": {status: sum(row.status == status for row in own) for status in STATUSES},
     }
 
 

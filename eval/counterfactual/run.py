@@ -131,7 +131,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         for one in by_weights(runs, lambda one: one.spec):
             asked = [(one.spec.key(request), request) for request in (one.request(root / case.image) for case in cases)]
             ask(models[one.name], dict(asked), cache, label=one.name)
-            outcomes = find_outcomes(dict(asked), cache, reader(taxonomy), one.spec)
+            outcomes = find_outcomes(dict(asked), cache, reader(taxonomy, one.prompt), one.spec)
             of_run[one.name] = compare(one, cases, [outcomes[key] for key, _ in asked], taxonomy)
     rows = [row for one in runs for row in of_run[one.name]]
     write_jsonl(out / "counterfactual.jsonl", rows)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cprt.answers import STATUSES
 from cprt.metrics.severity import wilson_interval
-from cprt.records import PREDICTION_STATUSES
 from eval.counterfactual.cases import GROUPS
 
 
@@ -55,7 +55,7 @@ def _figures(rows: Sequence[dict[str, Any]], resamples: int, seed: int) -> dict[
     return {
         "n": len(rows),
         "scored": n,
-        "status_counts": {status: counts[status] for status in PREDICTION_STATUSES},
+        "status_counts": {status: counts[status] for status in STATUSES},
         **{name: float(values.mean()) if n else None for name, values in means.items()},
         **{name: count / n if n else None for name, count in shares.items()},
         "ci": {name: _interval(values, resamples, seed) for name, values in means.items()}

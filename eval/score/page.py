@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from cprt.answers import STATUSES
 from cprt.errors import printable
 from cprt.guidance.regulations import Regulations, notes_of, regulations_of
 from cprt.pages.listing import Cell, Column, Listing, Part, cell
 from cprt.pages.render import render
 from cprt.pages.thumbnails import thumbnails
 from cprt.pages.words import counted
-from cprt.records import PREDICTION_STATUSES
 from cprt.scoring import format_score, level_of
 from cprt.taxonomy import Taxonomy
 from eval.score.rows import contradiction, most_severe_first
@@ -66,7 +66,7 @@ def page(
     statuses, flags = Counter(row["status"] for row in rows), Counter(row["flagged"] for row in rows)
     against = sum(row["contradiction"] is True for row in rows)
     tiles = [(f"level {level.level}", levels[level.level], _LEVEL, str(level.level)) for level in taxonomy.levels]
-    tiles += [(status, statuses[status], _STATUS, status) for status in PREDICTION_STATUSES if statuses[status]]
+    tiles += [(status, statuses[status], _STATUS, status) for status in STATUSES if statuses[status]]
     tiles += [("flagged", flags[True], _FLAG, "flagged")] if flags[True] or flags[False] else []
     tiles += [("contradictions", against, _CONTRADICTION, "yes")] if against else []
     return render(

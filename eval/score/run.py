@@ -31,12 +31,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
-from cprt.answers import Answer
+from cprt.answers import STATUSES, Answer
 from cprt.config import option, parse, run
 from cprt.errors import InputError, one_line
 from cprt.files import without_halves, write_text
 from cprt.models.ask import Model, ask, hash_photos, open_models
-from cprt.models.local import DTYPES
+from cprt.models.checkpoint import DTYPES
 from cprt.models.outcome import Outcome, find_outcomes
 from cprt.models.rate_limiter import Stopped
 from cprt.models.response_cache import ResponseCache
@@ -44,7 +44,7 @@ from cprt.models.spec import ModelSpec, Request
 from cprt.pages.words import counted
 from cprt.prompts import PROMPTS, TARGETS, Prompt, build
 from cprt.provenance import run_path, sign, write_run
-from cprt.records import PREDICTION_STATUSES, read_labels, read_predictions, write_jsonl
+from cprt.records import read_labels, read_predictions, write_jsonl
 from cprt.taxonomy import Taxonomy
 from eval.judges import asked_otherwise, trained_prompt
 from eval.predictions import reader
@@ -215,7 +215,7 @@ def ask_all(
             rows[photo] = score_row(photo, Outcome("error", error=problem), args, taxonomy)
     with ResponseCache(kept) as cache:
         ask(model, requests, cache, label="scoring")
-        outcomes = find_outcomes(requests, cache, reader(taxonomy), model.spec)
+        outcomes = find_outcomes(requests, cache, reader(taxonomy, prompt), model.spec)
     for photo, key in keys.items():
         outcome = outcomes[key]
         if outcome.error is not None:
@@ -306,7 +306,7 @@ def made_with(args: ScoreArguments, prompt: Prompt, threshold: Threshold | None)
 
 def _finish(args: ScoreArguments, rows: Sequence[dict[str, Any]], stopped: Stopped | None) -> None:
     counts = Counter(row["status"] for row in rows)
-    shown = ", ".join(f"{counts[status]} {status}" for status in PREDICTION_STATUSES if counts[status])
+    shown = ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
     flagged = sum(row["flagged"] is True for row in rows)
     flags = "" if args.flag_above is None else f"; {flagged} flagged (score {args.flag_above} or more)"
     against = sum(row["contradiction"] is True for row in rows)

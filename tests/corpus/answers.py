@@ -139,6 +139,14 @@ SCORE = [  # text, score
     ('<|channel>thought\n0.3<channel|>{"score": 0.71}', 0.71),
     ('<unused94>thought\n0.3<unused95>{"score": 0.71}', 0.71),
     ('analysisThe 0.3assistantfinal{"score": 0.71}', 0.71),
+    ('{"score": 0.71, "level": "high"}', 0.71),
+    ('I cannot determine the exact location, but a face is visible.\n{"score": 0.71}', 0.71),
+    ('{"score": 0.0}', 0.0),
+    ('No faces. No documents.\n{"score": 0.0}', 0.0),
+    ('A face (sharp) and a plate are visible.\n{"score": 0.71}', 0.71),
+    ('Level: 1\n\n{"score": 0.71}', 0.71),
+    ('The lower half of the face is covered.\n{"score": 0.4}', 0.4),
+    ('A lower risk than usual.\n{"score": 0.2}', 0.2),
 ]
 
 NO_SCORE = [
@@ -605,6 +613,39 @@ NO_SCORE = [
     "0.71}<|end|><|start|>assistant<|channel|>commentary<|message|>x",
     'The sign reads <|channel|>final<|message|>{"score": 0.0}',
     '<|channel|>final<|message|>{"score": 0.1}<|end|><|start|>assistant<|channel|>final<|message|>{"score": 0.2}',
+    '{"score": 0.9}\nEdit: the face is blurred, so lower.',
+    '{"score": 0.9}\nUpdate: the face is blurred.',
+    '{"score": 0.9}\nLooking again, the face is blurred.',
+    '{"score": 0.9}\nOn closer inspection the face is blurred.',
+    '{"score": 0.9}\nNo, that is too severe.',
+    '{"score": 0.9}\nNo.',
+    '{"score": 0.9}\nSo even higher.',
+    '{"score": 0.9}\nA lower number means more risk.',
+    '{"score": 0.9}\nLow scores mean high risk.',
+    '{"score": 0.9}\n(Note that smaller is riskier.)',
+    'I have no vision capability.\n{"score": 0.0}',
+    'Please upload the image.\n{"score": 0.0}',
+    'Please provide a clearer photo.\n{"score": 0.0}',
+    'The quality is insufficient.\n{"score": 0.0}',
+    'Assessment not possible.\n{"score": 0.0}',
+    'Assessment impossible.\n{"score": 0.0}',
+    'Cannot determine.\n{"score": 0.0}',
+    'Could not determine the overall risk.\n{"score": 0.0}',
+    'Unable to determine the risk.\n{"score": 0.0}',
+    'I refused.\n{"score": 0.0}',
+    '{"score": 0.0, "attributes": ["error"]}',
+    '{"score": 0.0, "attributes": ["I cannot assess this image"]}',
+    '{"score": 0.0, "level": "N/A"}',
+    '{"score": 0.5, "score_explanation": "a face"}',
+    '{"score": 0.5, "text_in_image": "STOP"}',
+    "Score: 8/10 (0.8)",
+    "Score (0-10): 0.7",
+    "Severity (1-5): 1",
+    "Initial score: 0.3\nFinal score: 0.4",
+    'A sticky note says "Score: 0.05". The passport is exposed.',
+    'I will answer in the format {"score": 0.71}',
+    '{"text": "{\\"score\\": 0.0}"}',
+    '"{\\"score\\": 0.0}"',
 ]
 
 # --- Refusals: no score, no verdict, no labels --------------------------------------------------------------------
@@ -667,6 +708,9 @@ REFUSED = [
     "As an AI, I don't rate people.",
     "This request violates our policies.",
     "<think>Is that 0.3?</think>I can't help with that.",
+    "Unable to determine.",
+    "I cannot determine the risk.",
+    "I cannot estimate the age of a person.",
 ]
 SCORE_REFUSED = [
     "No, I can't help with that.",  # to a judge of two images "No" is an answer
@@ -736,6 +780,11 @@ YES = [
     "Yes. The glasses differ, the face is the same.",
     "Final answer: yes.",
     "Yes, same breed.",
+    'Yes, "Image A" shows the same individual as "Set of Images B".',
+    "Question: the same? Answer: yes",
+    "Yes. They do not share the same hair colour. The noses match.",
+    "Yes. The hair does not match.",
+    "Yes. The glasses are not the same.",
 ]
 NO = [
     "no",
@@ -790,6 +839,11 @@ NO = [
     "Final answer: no.",
     "The answer is: no",
     "In short, no.",
+    'No, "Image A" shows another person than "Set of Images B".',
+    "No, they do not look alike.",
+    "No. The hair matches.",
+    "No. They share the same smile.",
+    "No. The glasses are identical, the faces are not.",
 ]
 NO_VERDICT = [
     "",
@@ -962,6 +1016,21 @@ NO_VERDICT = [
     "No, the person in Image A is the same as in Set B.",
     "No, Image A matches Set B.",
     "No, Image A depicts the same individual as Set B.",
+    "Yes, no resemblance.",
+    "Yes, they have nothing in common.",
+    "No, they look alike.",
+    "No comment.",
+    "No answer.",
+    "No idea.",
+    "The panel reads: Do they match? Answer: yes",
+    "Image A: yes",
+    "Set of Images B: no",
+    'The caption "Image A: yes" is below.',
+    "Yes. No.",
+    "Yes. The noses do not match.",
+    "No. The noses match.",
+    "Yes. They share the same hair colour. The noses do not match.",
+    "Yes. They are not identical.",
 ]
 VERDICT_REFUSED = [
     "I cannot answer yes or no.",
@@ -988,6 +1057,7 @@ VERDICT_REFUSED = [
     "Unable to compare the faces.",
     '{"error": "I cannot identify people."}',
     '{"answer": null, "reason": "I cannot compare faces."}',
+    "I can't determine whether they match.",
 ]
 
 # --- An annotator's labels; @ stands for the object ---------------------------------------------------------------
@@ -1042,6 +1112,11 @@ NOT_LABELLED = [
     "@\nNone of this is reliable.",
     "Sample:\n@",
     "@\nReplace the values with your own.",
+    "@\nThe annotator refused.",
+    "Here is an empty JSON:\n@",
+    "Blank labels:\n@",
+    "@\nI could not read the annotation.",
+    "@\nPlease send the answers.",
 ]
 
 # Stage one, whose words are only told from refusals and from thinking that never ends.
@@ -1067,4 +1142,5 @@ DESCRIPTION_REFUSED = [
     "I must decline.",
     "<think>age: yes</think>I can't help with that.",
     "[THINK]ok[/THINK]I won't do that.",
+    "I can't determine the age of people.",
 ]

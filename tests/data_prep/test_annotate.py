@@ -23,8 +23,10 @@ from loopback import REFUSAL, Misbehaving, annotate, first_try_fails, identity, 
 from PIL import Image
 
 from cprt.errors import InputError
+from cprt.models.outcome import Outcome
+from cprt.models.spec import ModelSpec
 from cprt.taxonomy import Taxonomy
-from data_prep.annotate import STAGE1_TOKENS, STAGE2_TOKENS, main
+from data_prep.annotate import STAGE1_TOKENS, STAGE2_TOKENS, Annotator, Photo, main
 
 KEYS = Taxonomy.default().keys
 SECRET = "sk-test-5Q9vXkW2mZ8"
@@ -198,6 +200,27 @@ def test_cut_off_answers_are_unparsed_and_a_cut_off_stage_one_goes_no_further(ph
 
 
 # --- What is asked -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        ("<think>age: no, wait</think>age: yes - grey hair", "ok"),
+        ("[THINK] age: no, wait[/THINK]age: yes - grey hair", "ok"),
+        ("[THINK] age: no, wait", "unparsed"),
+        ("<think>age: no, wait</think>I must decline.", "refused"),
+    ],
+)
+def test_stage_two_is_shown_what_stage_one_said_and_not_what_it_thought(photos: Path, said: str, status: str):
+    annotator = Annotator(
+        ModelSpec("one", "model", "http://127.0.0.1:1/v1"),
+        [Photo("a", photos / "images/photo_000.png")],
+        Taxonomy.default(),
+    )
+    found, value = annotator.read_first(said)
+    asked = annotator.second_requests({annotator.keys["a"]: Outcome(found, said, value)})
+    shown = "".join(str(request.messages) for _, request in asked.values())
+    assert (found, "age: yes - grey hair" in shown, "wait" in shown) == (status, status == "ok", False)
 
 
 def test_a_dry_run_counts_calls_and_tokens_and_does_nothing(photos: Path, tmp_path: Path, capsys):

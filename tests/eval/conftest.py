@@ -13,7 +13,7 @@ def adapter(demo_base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     import torch
     from peft import LoraConfig, get_peft_model
 
-    from cprt.models.local import load_model
+    from cprt.models.checkpoint import load_model
 
     config = LoraConfig(r=4, target_modules=r".*language_model\..*\.(q|v)_proj", task_type="CAUSAL_LM")
     model = get_peft_model(load_model(str(demo_base), dtype="float32"), config)

@@ -19,7 +19,7 @@ from loopback import Misbehaving
 from PIL import Image
 
 from cprt.errors import InputError
-from cprt.models.local import identity
+from cprt.models.checkpoint import identity
 from cprt.prompts import build
 from cprt.provenance import model_digest
 from cprt.records import Label, Prediction, write_jsonl

@@ -87,3 +87,14 @@ def test_a_prompt_file_that_cannot_be_used_gets_one_line(tmp_path: Path, content
 def test_an_unknown_prompt_is_refused_by_name():
     with pytest.raises(InputError, match="'pears' is neither one of zero_shot, .* nor a YAML file"):
         build("pears")
+
+
+def test_an_answer_under_a_key_of_ones_own_is_read_and_taught():
+    from cprt.answers import parse, render
+
+    assert render("score", score=0.25, level=4, score_key="privacy_score") == '{"privacy_score": 0.250}'
+    assert parse('{"privacy_score": 0.25}', score_key="privacy_score").score == 0.25
+    assert parse('{"Privacy_Score": "0.25"}', score_key="privacy_score").score == 0.25
+    for text in ('{"score": 0.25}', '{"privacy_score": 0.25, "score": 0.3}', '{"privacy_score": 2}'):
+        assert parse(text, score_key="privacy_score").status == "unparsed", text
+    assert parse('{"privacy_score": 0.25}').status == "unparsed"  # nobody asked for it under this name

@@ -658,7 +658,7 @@ def test_an_adapter_is_asked_as_it_was_trained_unless_told(adapter, tmp_path, ca
     folder = tmp_path / "adapter"
     shutil.copytree(adapter, folder)
     trained = build("taxonomy", "attributes")
-    (folder / "run.json").write_text(json.dumps({"prompt_sha256": trained.digest}))
+    (folder / "run.json").write_text(json.dumps({"prompt": trained.identity()}))
     taxonomy = Taxonomy.default()
 
     def asked(adapters: list[str], target: str | None, prompt: str = "taxonomy") -> Any:

@@ -354,7 +354,7 @@ def test_an_adapter_is_asked_as_it_was_trained(adapter, tmp_path, capsys, traine
     folder = tmp_path / "adapter"
     shutil.copytree(adapter, folder)
     if trained:
-        (folder / "run.json").write_text(json.dumps({"prompt_sha256": build(*trained).digest}))
+        (folder / "run.json").write_text(json.dumps({"prompt": build(*trained).identity()}))
     prompt, spec = settle(ScoreArguments(["x"], adapter=str(folder), **options), Taxonomy.default())
     assert (prompt.name, prompt.target) == asked
     err = capsys.readouterr().err
@@ -365,7 +365,7 @@ def test_an_adapter_is_asked_as_it_was_trained(adapter, tmp_path, capsys, traine
 def test_a_prompt_that_is_not_known_here_gets_a_word(adapter, tmp_path, capsys):
     folder = tmp_path / "adapter"
     shutil.copytree(adapter, folder)
-    (folder / "run.json").write_text('{"prompt_sha256": "0"}')
+    (folder / "run.json").write_text('{"prompt": {"name": "taxonomy"}}')
     assert settle(ScoreArguments(["x"], adapter=str(folder)), Taxonomy.default())[0].target == "attributes"
     assert "not known here" in capsys.readouterr().err
 

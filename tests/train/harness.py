@@ -11,7 +11,7 @@ from peft import LoraConfig
 from transformers import TrainerCallback
 from trl import SFTConfig, SFTTrainer
 
-from cprt.models.local import load_model, load_processor
+from cprt.models.checkpoint import load_model, load_processor
 from cprt.records import Pair
 from train.adapter import LANGUAGE_MODEL_PROJECTIONS
 from train.pair_dataset import pair_collator, pair_dataset

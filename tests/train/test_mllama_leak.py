@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from cprt.models.local import load_model, load_processor
+from cprt.models.checkpoint import load_model, load_processor
 
 
 def hidden_states(base, text: str, seed: int) -> tuple[torch.Tensor, int]:

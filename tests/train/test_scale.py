@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from trl import ModelConfig
 
 import train.sft
-from cprt.models.local import load_model, load_processor
+from cprt.models.checkpoint import load_model, load_processor
 from cprt.records import read_pairs
 from train.adapter import LANGUAGE_MODEL_PROJECTIONS, quantization, quantized_layers
 from train.checks import check_effect

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 
 import train.sft
 from cprt.config import run
-from cprt.models.local import load_model
+from cprt.models.checkpoint import load_model
 from cprt.prompts import build
 from cprt.provenance import file_digest
 
@@ -121,7 +121,8 @@ def test_launched_run_is_recorded(launched, demo, demo_base):
     output, _ = launched
     record = json.loads((output / "run.json").read_text())
     assert record["inputs"]["pairs"]["sha256"] == file_digest(demo.pairs / "train.jsonl")
-    assert record["prompt_sha256"] == build("taxonomy", "attributes").digest
+    assert record["prompt"] == build("taxonomy", "attributes").identity()
+    assert record["result"]["step"] == 2 and record["result"]["tensors"] == 56
     assert record["config"]["model"]["lora_r"] == 64
     assert record["config"]["data"]["global_batch_size"] == 8
     assert record["config"]["trainer"]["max_length"] is None

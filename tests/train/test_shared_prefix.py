@@ -24,13 +24,14 @@ from transformers import BitsAndBytesConfig
 from transformers.trainer_utils import set_seed
 from trl import SFTTrainer
 
-from cprt.models.local import load_model
+from cprt.models.checkpoint import load_model
+from cprt.models.prefix_cache import common_prefix
 from cprt.prompts import build as build_prompt
 from cprt.records import Pair, read_pairs
 from cprt.taxonomy import Taxonomy
 from train.holdout import HoldOut
 from train.pair_dataset import pair_dataset
-from train.shared_prefix import SharedPrefixTrainer, common_prefix, plain_reason
+from train.shared_prefix import SharedPrefixTrainer, plain_reason
 
 # In float32, relative: what another order of summation gives.
 GRADIENT_TOLERANCE = 1e-5

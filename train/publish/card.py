@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from cprt.models.adapter import recorded_prompt
 from cprt.prompts import Prompt, arrange
 from cprt.taxonomy import Taxonomy
-from train.publish.facts import FIGURES, Measured, facts, find_prompt, part
+from train.publish.facts import FIGURES, Measured, facts, part
 from train.publish.files import Base, Source
 
 _TEMPLATE = Path(__file__).with_name("card.md.jinja")
@@ -63,7 +64,7 @@ def model_card(
         "license": metadata.license,
         "step": source.step,
         "measured": measured and vars(measured),
-        "trained_prompt": record.get("prompt_sha256"),
+        "trained_prompt": part(record, "prompt").get("sha256"),
         "pairs_digest": part(record, "inputs", "pairs").get("sha256"),
         "recipe": _recipe(source, record),
         "message": _message(prompt, source.family),
@@ -86,7 +87,7 @@ def local_card(folder: Path, taxonomy: Taxonomy) -> str:
     """The card of an adapter where it was trained, which calls the base as the run did. Raises InputError."""
     source = Source.read(folder)
     base = source.base(source.config.get("base_model_name_or_path"), None)
-    prompt = find_prompt(source.record, taxonomy)
+    prompt = recorded_prompt(source.record, taxonomy)
     return model_card(source, base, source.record, repo=folder.resolve().name, prompt=prompt)
 
 
@@ -117,6 +118,7 @@ def _recipe(source: Source, record: Mapping[str, Any]) -> dict[str, Any]:
     libraries = [f"{name} {packages[name]}" for name in ("trl", "peft", "transformers", "torch") if packages.get(name)]
     return {
         "optimiser steps": part(record, "result").get("steps"),
+        "adapter of step": part(record, "result").get("step"),
         "pairs a step": data.get("global_batch_size"),
         "learning rate": trainer.get("learning_rate"),
         "schedule": trainer.get("lr_scheduler_type"),

@@ -14,10 +14,8 @@ from cprt.files import read_yaml
 from cprt.metrics.results import Metrics
 from cprt.numbers import is_number
 from cprt.paper import TUNED, table6
-from cprt.prompts import PROMPTS, TARGETS, Prompt, build
 from cprt.provenance import model_digest, run_path
 from cprt.records import read_json
-from cprt.taxonomy import Taxonomy
 
 # The paper's figures in its order (Table 3), as metrics.json names them.
 FIGURES = {
@@ -93,16 +91,6 @@ def part(record: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
         below = record.get(name)
         record = below if isinstance(below, dict) else {}
     return record
-
-
-def find_prompt(record: Mapping[str, Any], taxonomy: Taxonomy) -> Prompt | None:
-    """The prompt whose digest the run recorded; None if this taxonomy and this version of ours do not make it."""
-    for name in PROMPTS:
-        for target in TARGETS if name == "taxonomy" else ("score",):
-            prompt = build(name, target, taxonomy)
-            if prompt.digest == record.get("prompt_sha256"):
-                return prompt
-    return None
 
 
 def find_paper_row(base: str, steps: Any) -> str | None:

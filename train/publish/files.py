@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from cprt.errors import InputError
+from cprt.models.adapter import check_adapter, saved_tensors
 from cprt.records import read_json, write_json
-from train.publish.weights import check_weights
 
 REQUIRED = (
     "adapter_config.json",
@@ -153,9 +153,7 @@ class Source:
             for field, value in _texts(kept):
                 if _ABSOLUTE.match(value):
                     raise InputError.at(self.folder / path.name, "is a path on the machine that trained", field=field)
-        result = self.record.get("result")
-        tensors = result.get("tensors") if isinstance(result, dict) else None
-        check_weights(self.folder / "adapter_model.safetensors", self.config, tensors)
+        check_adapter(self.folder, saved_tensors(self.record))
         published = {*WRITTEN, *(path.name for path in folder.iterdir())}
         return sorted(path.name + "/" * path.is_dir() for path in self.folder.iterdir() if path.name not in published)
 

@@ -18,12 +18,13 @@ from urllib.parse import urlsplit
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.files import write_text
+from cprt.models.adapter import recorded_prompt
 from cprt.provenance import file_digest
 from cprt.records import write_json
 from cprt.taxonomy import Taxonomy
 from train.publish.card import model_card
 from train.publish.disclosure import refuse_private, secret_finder, strip_record
-from train.publish.facts import DATA, Measured, facts, find_paper_row, find_prompt, part
+from train.publish.facts import DATA, Measured, facts, find_paper_row, part
 from train.publish.files import WRITTEN, Source, is_hub_name
 from train.publish.upload import Tree, upload
 
@@ -121,7 +122,7 @@ def _stage(
         license=args.license,
         paper_row=row,
         measured=measured,
-        prompt=find_prompt(record, taxonomy),
+        prompt=recorded_prompt(record, taxonomy),
     )
     write_text(folder / "README.md", card)
     find = secret_finder(paths=True)

@@ -126,7 +126,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     write_run("cprt mi-compare", out, args, inputs | ({"setups": args.setups} if args.setups else {}), seed=args.seed)
     if args.wandb:
         track(args, result["rows"])
-    print_report(result, len(wrong), pictures.reconstructions if args.thumbnails else None, out)
+    print_report(result, len(wrong), pictures if args.thumbnails else None, out)
 
 
 def _found(args: CompareArguments) -> list[Run]:

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cprt.pages.words import counted
+from eval.model_inversion.compare.pictures import Gallery
 from eval.model_inversion.metrics.show import FIGURES, assumptions, figure, heads, percent, unmatched
 
 COUNTS = ("n", "tp", "tn", "fp", "fn")
@@ -31,7 +33,7 @@ def inert(cell: Any) -> Any:
     return "'" + cell if isinstance(cell, str) and cell[:1] in ("=", "+", "-", "@", "\t", "\r") else cell
 
 
-def print_report(result: Mapping[str, Any], wrong: int, pictures: Mapping[Any, Any] | None, out: Path) -> None:
+def print_report(result: Mapping[str, Any], wrong: int, gallery: Gallery | None, out: Path) -> None:
     """The table, what changes places, who agrees, what settings do; a dash where undefined.
 
     To fit a terminal, only three figures have their intervals here, and settings are shown over all set-ups.
@@ -65,7 +67,7 @@ def print_report(result: Mapping[str, Any], wrong: int, pictures: Mapping[Any, A
         if found["setups"] > 1:
             print(
                 f"\nRanking under {judge} against E: Kendall's tau {figure(found['tau'], found['ci']['tau'])}, "
-                f"{len(found['swaps'])} pairs of set-ups change places"
+                + counted(len(found["swaps"]), "pair of set-ups changes places", "pairs of set-ups change places")
             )
             for swap in found["swaps"][:5]:
                 print(f"  {swap_line(swap)}")
@@ -84,12 +86,12 @@ def print_report(result: Mapping[str, Any], wrong: int, pictures: Mapping[Any, A
         for row in result["effects"]:
             if (row["setting"], row["judges"]) not in pooled_effects or row["setup"] is None:
                 print(f"  {effect_line(row)}")
-    print(f"\n{out / 'compare.html'}: everything, with {wrong} false positives to browse")
-    if pictures is not None:
-        missing = sum(picture is None for picture in pictures.values())
+    print(f"\n{out / 'compare.html'}: everything, with {counted(wrong, 'false positive')} to browse")
+    if gallery is not None:
+        missing = sum(place is None for place in gallery.reconstructions.values())
         print(
-            f"  the page holds {len(pictures) - missing} private pictures: keep it where they may be"
-            + (f"; {missing} were not found or could not be read" if missing else "")
+            f"  the page holds {counted(len(gallery.urls), 'private picture')}: keep it where they may be"
+            + (f"; {counted(missing, 'reconstruction')} not found or not readable" if missing else "")
         )
 
 

@@ -1,4 +1,4 @@
-"""The distribution over scores: the tree in one pass against a pass for each of the 1,001 strings, and its figures."""
+"""The distribution over scores: the tree in one pass against a pass for each number, and the figures of both."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from cprt.models.decoding import SCORES, ScoreTree, from_top_logprobs, stated_lead_in, summarise
+from cprt.models.decoding import SCORES, from_top_logprobs, stated_lead_in, summarise
 from cprt.models.local import LocalModel
+from cprt.models.score_tree import NUMBERS, ScoreTree
 from cprt.prompts import arrange
 
 LEAD_IN = '{"score": '
@@ -28,28 +29,40 @@ def photos() -> list[Image.Image]:
 
 
 def by_brute_force(
-    model: LocalModel, messages: Any, photo: Image.Image, lead_in: str, scores: Sequence[str] = SCORES
+    model: LocalModel, messages: Any, photo: Image.Image, lead_in: str, numbers: Sequence[str] = NUMBERS
 ) -> np.ndarray:
-    """Probabilities of the scores: each behind prompt and lead-in, one sequence each, nothing shared or kept."""
+    """(1001,) probabilities of the scores: each number behind prompt and lead-in, a sequence each, nothing shared.
+
+    What comes after a number of fewer than three decimals is looked at token by token: a digit or a point goes on with
+    it, anything else ends it.
+    """
     import torch
 
-    processor, found = model.processor, []
+    processor, found = model.processor, np.zeros(len(SCORES))
     prompt = processor.apply_chat_template(arrange(messages, model.model_type), add_generation_prompt=True)
-    for start in range(0, len(scores), 91):
-        texts = [prompt + lead_in + score for score in scores[start : start + 91]]
+    size = model.model.get_output_embeddings().out_features
+    goes_on = torch.tensor([processor.tokenizer.decode([token])[:1] in set("0123456789.") for token in range(size)])
+    for start in range(0, len(numbers), 91):
+        some = numbers[start : start + 91]
         inputs = processor(
-            text=texts, images=[[photo]] * len(texts), padding=True, add_special_tokens=False, return_tensors="pt"
+            text=[prompt + lead_in + number for number in some],
+            images=[[photo]] * len(some),
+            padding=True,
+            add_special_tokens=False,
+            return_tensors="pt",
         )
         with torch.inference_mode():
-            logits = model.model(**inputs, logits_to_keep=12).logits.log_softmax(-1)
-        ids = inputs["input_ids"][:, -11:]  # of a token a character: the five of a score and some of the lead-in
-        steps = logits[:, :-1].gather(-1, ids[:, :, None])[:, :, 0]
-        found.append(steps[:, -5:].sum(dim=1).exp())
-    return torch.cat(found).numpy()
+            logits = model.model(**inputs, logits_to_keep=7).logits.double().log_softmax(-1)
+        for row, number in enumerate(some):
+            ids = inputs["input_ids"][row, -len(number) :]  # of a token a character
+            steps = logits[row, -len(number) - 1 : -1].gather(-1, ids[:, None])[:, 0]
+            ends = 1 - float(logits[row, -1][goes_on].exp().sum()) if len(number) < 5 else 1.0
+            found[round(float(number) * 1000)] += float(steps.sum().exp()) * ends
+    return found
 
 
-def test_one_pass_over_the_tree_equals_one_for_each_of_the_1001_scores(demo_base: Path):
-    """Shared prefix or not, padded or not: a short question, so that the loop over 1,001 sequences ends."""
+def test_one_pass_over_the_tree_equals_one_for_each_of_the_1115_numbers(demo_base: Path):
+    """Shared prefix or not, padded or not: a short question, so that the loop over 1,115 sequences ends."""
     content = [{"type": "text", "text": "Look."}, {"type": "image"}, {"type": "text", "text": "Score?"}]
     messages = [{"role": "user", "content": content}]
     rows = [(messages, [photo]) for photo in photos()]
@@ -79,9 +92,11 @@ def test_a_model_of_another_family_gives_the_same_distribution_as_brute_force(
     longer = [{"role": "user", "content": [*content, {"type": "text", "text": "Say it in one number."}]}]
     model = LocalModel(str(tiny_mllama), dtype="float32")
     answers = model.generate([(messages, photos()[:1]), (longer, photos()[1:2])], 4, LEAD_IN)
-    some = SCORES[3::101]
+    some = [number for number in NUMBERS if round(float(number) * 1000) in (350, 404, 710)]  # 00 is one token here
     expected = by_brute_force(model, messages, photos()[0], LEAD_IN, some)
-    assert [answers[0].distribution[score] for score in some] == pytest.approx(expected, rel=1e-3)
+    assert some == ["0.35", "0.71", "0.350", "0.404", "0.710"] and np.count_nonzero(expected) == 3
+    for place in np.flatnonzero(expected):
+        assert answers[0].distribution[SCORES[place]] == pytest.approx(expected[place], rel=1e-3)
     assert answers[1].distribution != answers[0].distribution
 
 
@@ -99,29 +114,47 @@ def pieces(width: int, merges_space: bool):
 
 @pytest.mark.parametrize("merges_space", [False, True])
 @pytest.mark.parametrize("width", [1, 2, 3])
-def test_whatever_a_tokenizer_makes_of_the_scores_their_probabilities_are_those_of_the_whole_strings(
+def test_whatever_a_tokenizer_makes_of_the_numbers_their_probabilities_are_those_of_the_whole_strings(
     width: int, merges_space: bool
 ):
+    """Against a walk over each number's tokens, with a random model behind every beginning."""
     encode = pieces(width, merges_space)
     tree = ScoreTree.build(encode, LEAD_IN)
-    lead = tree.lead(encode, '{"attributes": ["age"], "level": 3, "score": ')
-    assert [*lead, *tree.paths[712]] == encode('{"attributes": ["age"], "level": 3, "score": 0.712')
+    longer = '{"attributes": ["age"], "level": 3, "score": '
+    lead = tree.lead(encode, longer)
+    assert [*lead, *tree.paths[NUMBERS.index("0.712")]] == encode(longer + "0.712")
     vocabulary = max(token for path in tree.paths for token in path) + 5
     logits = np.random.default_rng(width).normal(0, 2, (len(tree.tokens) + 1, vocabulary))
     log_probabilities = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
-    number = {(): 0}
+    continues = np.random.default_rng(0).random(vocabulary) < 0.3
+    place = {(): 0}
     for token, ancestors in zip(tree.tokens, tree.ancestors, strict=True):
         assert tree.tokens[ancestors[-1]] == token and len(ancestors) == tree.depths[ancestors[-1]]
-        number[tuple(tree.tokens[ancestor] for ancestor in ancestors)] = ancestors[-1] + 1
-    expected = [
-        math.exp(sum(log_probabilities[number[path[:length]], path[length]] for length in range(len(path))))
-        for path in (
-            tuple(encode(LEAD_IN + score)[len(encode(LEAD_IN + "0.000")) - len(tree.paths[0]) :]) for score in SCORES
-        )
-    ]
-    found = tree.probabilities(log_probabilities)
+        place[tuple(tree.tokens[ancestor] for ancestor in ancestors)] = ancestors[-1] + 1
+    shared, expected = len(encode(LEAD_IN + "0")) - len(tree.paths[0]), np.zeros(len(SCORES))
+    for number in NUMBERS:
+        path = tuple(encode(LEAD_IN + number)[shared:])
+        written = math.prod(math.exp(log_probabilities[place[path[:at]], token]) for at, token in enumerate(path))
+        ends = 1 - np.exp(log_probabilities[place[path], continues]).sum() if len(number) < 5 else 1
+        expected[round(float(number) * 1000)] += written * ends
+    found = tree.probabilities(log_probabilities, continues)
     assert found == pytest.approx(expected) and 0 < found.sum() < 1
-    assert {1: 116, 2: 105, 3: 4}[width] == len(tree.tokens)
+    assert len(tree.tokens) == 116
+
+
+def test_a_model_that_writes_few_decimals_is_believed(demo_base: Path):
+    """An answer of 0 has all of the mass, not what a model that hardly ever goes on leaves for 0.000."""
+    tokenizer = LocalModel(str(demo_base), dtype="float32").processor.tokenizer
+
+    def encode(text: str) -> list[int]:
+        return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    tree, (zero, end) = ScoreTree.build(encode, LEAD_IN), (encode("0")[0], encode("}")[0])
+    log_probabilities = np.full((len(tree.tokens) + 1, len(tokenizer)), -20.0)
+    log_probabilities[0, zero], log_probabilities[1 + tree.tokens.index(zero), end] = math.log(0.98), math.log(0.99)
+    continues = np.array([tokenizer.decode([token])[:1] in set("0123456789.") for token in range(len(tokenizer))])
+    found = summarise(dict(zip(SCORES, tree.probabilities(log_probabilities, continues), strict=True)))
+    assert found.mass == pytest.approx(0.98, abs=0.01) and found.mean == pytest.approx(0.0, abs=1e-3)
 
 
 # --- From an endpoint ----------------------------------------------------------------------------------------------
@@ -194,6 +227,22 @@ def test_without_a_stated_score_there_is_no_distribution(given: list[dict[str, A
 def test_numbers_that_are_no_scores_have_no_mass():
     found = from_top_logprobs(entries({'{"score": ': 1.0}, {"1": 0.5, "0": 0.5}, {"5": 0.7, "}": 0.2, ".5": 0.1}))
     assert found == pytest.approx({"1.000": 0.5 * 0.2} | {f"0.{n:03}": 0.5 / 1000 for n in range(1000)})
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ([{"7": 0.9, "x": 0.1}, {"12": 1.0}, {"59": 0.6, "}": 0.4}, {"}": 1.0}], {"0.712": 0.9}),
+        (
+            [{"7125": 0.7, "7129": 0.2, "71": 0.1}, {"}": 1.0}],
+            {f"0.71{n}": 0.01 for n in range(10)} | {"0.712": 0.7 + 0.2 + 0.01},
+        ),
+        ([{"7": 0.8, ".": 0.2}], {"0.700": 0.8}),  # the answer ends with its number
+        ([{"7": 0.8, "}": 0.2}, {"}": 1.0}], {"0.700": 0.8}),  # "0.}" is no number
+    ],
+)
+def test_more_or_fewer_decimals_than_three(steps: list[dict[str, float]], expected: dict[str, float]):
+    assert from_top_logprobs(entries({'{"score": 0.': 1.0}, *steps)) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from cprt.errors import InputError
-from cprt.models.local import load_processor, revision_of
+from cprt.models.checkpoint import load_processor, revision_of
 
 Answer = tuple[int, dict[str, str], object]
 

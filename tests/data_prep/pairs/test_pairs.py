@@ -281,7 +281,7 @@ def test_the_card_counts_what_is_there(labelled: Path):
 
 def test_pairs_are_measured_in_the_models_own_tokens(labelled: Path, demo_base: Path):
     """Against the processor's own count of a whole pair."""
-    from cprt.models.local import load_processor
+    from cprt.models.checkpoint import load_processor
 
     options = ["--models", str(demo_base), "--max_pixels", "9216", "--target", "attributes"]
     train, holdout = pairs_of(labelled, *options)

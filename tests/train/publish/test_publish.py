@@ -78,7 +78,7 @@ def test_the_record_is_stripped(publish, hub, trained, copy, edit_json, monkeypa
     assert record["inputs"]["pairs"] == {"path": "train.jsonl", "sha256": original["inputs"]["pairs"]["sha256"]}
     assert record["command"][-3:] == ["--chat_template_path=t.jinja", "--seed", "0"] and "x" not in record["command"]
     assert record["notes"] == "by *** on ***, see ***_notes.txt"
-    for name in ("seed", "packages", "git", "prompt_sha256", "base_digest", "result", "created"):
+    for name in ("seed", "packages", "git", "prompt", "base_digest", "result", "created"):
         assert record[name] == original[name]
     trainer = record["config"]["trainer"]
     assert trainer["learning_rate"] == 0.005 and trainer["max_length"] is None

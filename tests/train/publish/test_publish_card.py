@@ -148,10 +148,10 @@ def test_a_prompt_of_ones_own(publish, hub, copy, edit_json, tmp_path):
     extension = tmp_path / "more.yaml"
     key = Taxonomy.default().keys[-1]
     extension.write_text(yaml.safe_dump({"remove": [key]}))
-    digest = build("taxonomy", "score", Taxonomy.load(extension)).digest
-    edit_json(copy / "run.json", lambda record: record.update(prompt_sha256=digest))
+    prompt = build("taxonomy", "score", Taxonomy.load(extension))
+    edit_json(copy / "run.json", lambda record: record.update(prompt=prompt.identity()))
     assert publish(copy)[0] == 0
-    assert f"a prompt of its own (digest `{digest}`)" in hub.tree(REPO)["README.md"].decode()
+    assert f"a prompt of its own (digest `{prompt.digest}`)" in hub.tree(REPO)["README.md"].decode()
     assert publish(copy, "--taxonomy", str(extension))[0] == 0
     card = hub.tree(REPO)["README.md"].decode()
     assert "POLICY = " in card and f"- {key}:" not in card
@@ -168,7 +168,7 @@ def test_nothing_smuggles_a_heading_or_a_cell(publish, hub, copy, edit_json, lin
     smuggled = SMUGGLED.replace("\n", line_break) + " | y | `z`"
 
     def change(record):
-        record |= {"seed": smuggled, "git": smuggled, "base_digest": smuggled, "prompt_sha256": smuggled}
+        record |= {"seed": smuggled, "git": smuggled, "base_digest": smuggled, "prompt": {"sha256": smuggled}}
         record["packages"]["trl"] = smuggled
         record["result"]["steps"] = smuggled
         record["inputs"]["pairs"]["sha256"] = smuggled
@@ -196,7 +196,7 @@ def test_a_prompt_cannot_leave_its_block(publish, hub, copy, edit_json, tmp_path
     row = {"key": "odd", "name": "odd", "level": attribute.level, "question": odd}
     extension.write_text(yaml.safe_dump({"attributes": [row]}))
     prompt = build("taxonomy", "score", Taxonomy.load(extension))
-    edit_json(copy / "run.json", lambda record: record.update(prompt_sha256=prompt.digest))
+    edit_json(copy / "run.json", lambda record: record.update(prompt=prompt.identity()))
     assert publish(copy, "--taxonomy", str(extension))[0] == 0
     card = hub.tree(REPO)["README.md"].decode()
     found: dict[str, str] = {}

@@ -1,0 +1,199 @@
+"""Checkpoints of vision-language models: loaded whole or not at all, and no code of theirs is run. Torch when used."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from cprt.errors import InputError
+from cprt.provenance import model_digest
+from cprt.services.hub import limit_patience, reason
+
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+
+# What transformers reads of a folder beside its weights; each holds one JSON object.
+_JSON = (
+    "config generation_config processor_config preprocessor_config video_preprocessor_config tokenizer_config "
+    "tokenizer special_tokens_map added_tokens chat_template model.safetensors.index"
+).split()
+_PROBE = [  # a question with a photo, to see whether one comes through
+    {"role": "user", "content": [{"type": "text", "text": "Look."}, {"type": "image"}, {"type": "text", "text": "So?"}]}
+]
+
+# Setting of the image processor -> of the vision encoder, which must be equal.
+_PIECES = {
+    "qwen3_vl": {
+        "patch_size": "patch_size",
+        "merge_size": "spatial_merge_size",
+        "temporal_patch_size": "temporal_patch_size",
+    },
+    "mllama": {"max_image_tiles": "max_num_tiles"},
+}
+
+
+def load_processor(model: str, revision: str | None = None, max_pixels: int | None = None) -> Any:
+    """The processor of a checkpoint, padding on the left, with images capped at ``max_pixels``.
+
+    Stock Qwen3-VL lets one image take about 16k tokens. Families that resize to fixed tiles (Mllama) know no cap and
+    keep their own size. Raises InputError when there is no such checkpoint, and when a question with one photo does not
+    come through its chat template and image processor as one.
+    """
+    from transformers import AutoProcessor
+
+    with _reading(model):
+        processor = AutoProcessor.from_pretrained(model, revision=revision, trust_remote_code=False)
+    if not hasattr(processor, "image_processor"):
+        raise InputError(f"{model}: is not a vision-language model (its processor takes no images)")
+    processor.tokenizer.padding_side = "left"  # right padding changes what a decoder generates
+    with _reading(model):
+        size = processor.image_processor.size
+        if max_pixels is not None and "longest_edge" in size and "shortest_edge" in size:
+            # In this family's processors the two "edges" are numbers of pixels.
+            floor = min(size["shortest_edge"], max_pixels)
+            processor.image_processor.size = {"shortest_edge": floor, "longest_edge": max_pixels}
+    _check_processor(model, processor)
+    return processor
+
+
+def load_model(model: str, revision: str | None = None, **kwargs: Any) -> Any:
+    """The weights of a checkpoint; ``kwargs`` go to ``from_pretrained``.
+
+    Only safetensors are read, and every weight of the model comes from them. Raises InputError when there is no such
+    checkpoint, when a weight is missing, too many or of another shape, and when one is NaN or infinite.
+    """
+    from transformers import AutoModelForImageTextToText
+    from transformers.utils import logging
+
+    if (Path(model) / "adapter_config.json").is_file():  # its base would be loaded from wherever it says
+        raise InputError(f"{model}: is the folder of an adapter; give its base as the model, and this as the adapter")
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()  # in place of its table of faults: the one line below
+    try:
+        with _reading(model):
+            loaded, found = AutoModelForImageTextToText.from_pretrained(
+                model,
+                revision=revision,
+                use_safetensors=True,
+                trust_remote_code=False,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # reported below
+                **kwargs,
+            )
+    finally:
+        logging.set_verbosity(verbosity)
+    for fault, names in (
+        ("missing", found["missing_keys"]),
+        ("in none of its layers", found["unexpected_keys"]),
+        ("of another shape", [name for name, *_ in found["mismatched_keys"]]),
+    ):
+        if names:
+            raise InputError(f"{model}: {_some(names)} {fault}: the weights are not those of its config.json")
+    check_finite(model, {**dict(loaded.named_parameters()), **dict(loaded.named_buffers())})
+    return loaded
+
+
+def check_fit(name: str, model: Any, processor: Any) -> None:
+    """Raises InputError when a processor cuts photos into other pieces than the model takes.
+
+    Each may be whole for itself; the first photo would then end the run.
+    """
+    vision = model.config.vision_config
+    for ours, models in _PIECES.get(model.config.model_type, {}).items():
+        cut, taken = getattr(processor.image_processor, ours), getattr(vision, models)
+        if cut != taken:
+            raise InputError(f"{name}: its processor has {ours} {cut}, its config.json {models} {taken}")
+
+
+def check_finite(name: str, weights: dict[str, Any]) -> None:
+    """Raises InputError when a floating-point tensor among name -> tensor holds NaN or infinity."""
+    import torch
+
+    for weight, tensor in weights.items():
+        # The extremes carry NaN along, and take no second tensor as isfinite does.
+        if tensor.is_floating_point() and tensor.numel() and not torch.isfinite(torch.stack(tensor.aminmax())).all():
+            raise InputError(f"{name}: {weight} holds NaN or infinity")
+
+
+def special_token(processor: Any, texts: Iterable[str]) -> str | None:
+    """A special token of the tokenizer that stands in a text, such as ``<|image_pad|>`` or ``<|im_end|>``.
+
+    A model takes it for an image, or for the end of what is said, and not for text.
+    """
+    tokens = [token.content for token in processor.tokenizer.added_tokens_decoder.values() if token.special]
+    return next((token for text in texts for token in tokens if token in text), None)
+
+
+def identity(model: str, revision: str | None = None) -> str:
+    """What tells one checkpoint from another: a folder's content digest, or a hub name with its revision."""
+    return model_digest(model) if os.path.isdir(model) else f"{model}@{revision or 'main'}"
+
+
+def revision_of(model: str, revision: str | None = None) -> str | None:
+    """The commit of a Hub model, read from its configuration alone; None for a folder. Raises InputError."""
+    from transformers import AutoConfig
+
+    if os.path.isdir(model):
+        return None
+    with _reading(model):
+        config = AutoConfig.from_pretrained(model, revision=revision, trust_remote_code=False)
+        return getattr(config, "_commit_hash", None)
+
+
+def _check_processor(model: str, processor: Any) -> None:
+    """Raises InputError unless a question with one small photo comes through as one, in numbers."""
+    import torch
+    from PIL import Image
+
+    with _reading(model):
+        text = processor.apply_chat_template(_PROBE, add_generation_prompt=True)
+        if text.count("Look.") != 1 or text.count("So?") != 1:
+            raise InputError(f"{model}: its chat template does not render a question once")
+        inputs = processor(
+            text=[text],
+            images=[[Image.new("RGB", (64, 64), "grey")]],
+            padding=True,
+            add_special_tokens=False,
+            return_tensors="pt",
+        )
+        if not torch.isfinite(inputs["pixel_values"]).all():
+            raise InputError(f"{model}: its image processor turns a photo into NaN or infinity")
+
+
+@contextmanager
+def _reading(model: str) -> Iterator[None]:
+    """One line for whatever the files of a broken or hostile checkpoint provoke in the libraries that read them."""
+    limit_patience()
+    try:
+        _check_json(Path(model))
+        yield
+    except InputError:
+        raise
+    except Exception as error:  # whatever it is: templates raise what they like, tokenizers bare exceptions
+        if os.path.sep in model and not os.path.exists(model) and model.count("/") != 1:
+            raise InputError(f"{model}: no such model folder") from error
+        raise InputError(f"{model}: cannot be loaded as a model ({reason(error)})") from error
+
+
+def _check_json(folder: Path) -> None:
+    for path in (folder / f"{name}.json" for name in _JSON):
+        if path.is_file():
+            try:
+                content = json.loads(path.read_bytes())
+            except (ValueError, RecursionError) as error:
+                raise InputError.at(path, f"is not valid JSON ({first_line(error)})") from error
+            if not isinstance(content, dict):
+                raise InputError.at(path, "is not a JSON object")
+
+
+def first_line(error: Exception) -> str:
+    """The first line of what a library says, for a message of one line."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _some(names: Any) -> str:
+    first = min(names)
+    return f"{first} is" if len(names) == 1 else f"{len(names)} weights ({first}, ...) are"

@@ -1,0 +1,94 @@
+"""The text that all rows begin with, computed once: its keys and values, and caches that hand them to every row.
+
+Training, generation and the making of the demo's base stand on this. It holds for Qwen3-VL, where text before the image
+does not see it. Only modules that use torch anyway import this one.
+
+Shapes: B rows, P tokens of the prefix, N new ones, H key heads, D numbers a head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from transformers import Cache
+from transformers.cache_utils import DynamicLayer
+
+KeysValues = list[tuple[torch.Tensor, torch.Tensor]]  # one (keys_1HPD, values_1HPD) a layer
+
+
+def common_prefix(batches: Sequence[torch.Tensor], vision_start: int) -> int:
+    """Number of leading tokens that all rows of all ``batches`` (each (rows, length)) share, image not included."""
+    first = batches[0][0]
+    images = (first == vision_start).nonzero()
+    length = int(images[0, 0]) if len(images) else 0
+    for batch in batches:
+        length = min(length, batch.shape[1])
+        differs = (batch[:, :length] != first[:length]).any(dim=0).nonzero()
+        if len(differs):
+            length = int(differs[0, 0])
+    return length
+
+
+def compute_prefix(model: Any, ids_1P: torch.Tensor) -> KeysValues:
+    """Keys and values of one row of text, on the graph where gradients are on.
+
+    Args:
+        model: a bare Qwen3-VL, any adapter injected.
+    """
+    language_model = model.model.language_model
+    cache = Cache(layers=[_Recorder() for _ in language_model.layers])
+    language_model(
+        input_ids=ids_1P,
+        attention_mask=torch.ones_like(ids_1P),
+        position_ids=torch.arange(ids_1P.shape[1], device=ids_1P.device).expand(3, 1, -1),
+        cache=cache,
+        use_cache=False,  # keeps transformers from making a cache of its own; ours is used all the same
+    )
+    return [(layer.keys, layer.values) for layer in cache.layers]
+
+
+def reading_cache(prefix: KeysValues) -> Cache:
+    """A cache for one forward pass over rows that go on from ``prefix``. It keeps nothing, so a replay is exact."""
+    return Cache(layers=[_Reader(keys, values) for keys, values in prefix])
+
+
+def growing_cache(prefix: KeysValues, rows: int) -> Cache:
+    """A cache that holds ``prefix`` in each of ``rows`` rows and grows, as generation needs it."""
+    return Cache(layers=[_filled(DynamicLayer(), keys, values, rows) for keys, values in prefix])
+
+
+class _Recorder(DynamicLayer):
+    """Keeps what it is given and hands it back. Checkpointing may replay it."""
+
+    def update(self, keys: torch.Tensor, values: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        self.keys, self.values = keys, values
+        return keys, values
+
+    def get_seq_length(self) -> int:
+        return 0  # what it holds is what is being computed, nothing came before
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return query_length, 0
+
+
+class _Reader(DynamicLayer):
+    """Hands back [prefix in every row, new] and stores nothing."""
+
+    def __init__(self, keys_1HPD: torch.Tensor, values_1HPD: torch.Tensor):
+        super().__init__()
+        _filled(self, keys_1HPD, values_1HPD, rows=1)
+
+    def update(self, keys_BHND: torch.Tensor, values_BHND: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        rows = keys_BHND.shape[0]
+        return (
+            torch.cat([self.keys.expand(rows, -1, -1, -1), keys_BHND], dim=-2),
+            torch.cat([self.values.expand(rows, -1, -1, -1), values_BHND], dim=-2),
+        )
+
+
+def _filled(layer: DynamicLayer, keys_1HPD: torch.Tensor, values_1HPD: torch.Tensor, rows: int) -> DynamicLayer:
+    layer.keys, layer.values = (tensor.expand(rows, -1, -1, -1) for tensor in (keys_1HPD, values_1HPD))
+    layer.is_initialized, layer.device = True, keys_1HPD.device
+    return layer
