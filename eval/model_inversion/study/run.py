@@ -93,7 +93,7 @@ def _draw(args: StudyArguments) -> None:
     kinds = f"{counts['reconstruction']} reconstructions, {pairs}"
     print(
         f"{out / 'sheets'}: {args.people} sheets of {len(sheets[0])} pictures; in all {kinds} controls. Pictures lie "
-        f"in {args.runs}, the key is not for raters. Filled in, they go to: cprt mi-study --runs {args.runs} --out {out} "
+        f"in {args.runs}, the key is not for raters. Filled in: cprt mi-study --runs {args.runs} --out {out} "
         f"--answers {out}/sheets/*.csv"
     )
 
