@@ -121,6 +121,18 @@ def load_weights(adapted: Any, folder: str | Path, name: str) -> None:
             raise InputError(f"{folder}: does not fit the model: {side} {fault} {min(names)}{others}")
 
 
+def pixel_cap(folder: str | Path) -> int | None:
+    """How many pixels of a photo the processor in an adapter's folder leaves; None where it says nothing of it.
+
+    Raises InputError for a folder that is none of an adapter's.
+    """
+    read_config(folder)
+    file = Path(folder) / "processor_config.json"
+    size = inside(inside(read_object(file), "image_processor"), "size") if file.is_file() else {}
+    cap = size.get("longest_edge") if "shortest_edge" in size else None  # beside it, "edges" are numbers of pixels
+    return cap if type(cap) is int and cap > 0 else None
+
+
 def read_record(folder: str | Path) -> dict[str, Any]:
     """The run record beside an adapter, empty where there is none. Raises InputError for one that is no object."""
     path = Path(folder) / "run.json"

@@ -102,7 +102,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         _print_calls(specs, setups, planned, options, out)
         return
 
-    models = open_models(specs, args.allow_remote)
+    models = open_models(specs, args.allow_remote, out / "answers.jsonl")
     judged: list[tuple[str, Setup, dict[str, Any]]] = []
     sign("cprt mi", out / "run.json")
     with ResponseCache(out / "answers.jsonl") as cache:
