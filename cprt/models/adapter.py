@@ -11,8 +11,9 @@ from typing import Any
 
 from cprt.errors import InputError
 from cprt.models.checkpoint import check_finite, first_line
+from cprt.numbers import is_number
 from cprt.prompts import Prompt, recall
-from cprt.records import inside, is_number, read_object
+from cprt.records import inside, read_object
 from cprt.taxonomy import Taxonomy
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
