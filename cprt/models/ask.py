@@ -74,13 +74,11 @@ class Model:
                 self._ask_local(requests, writer)
             else:
                 asyncio.run(self._ask_endpoint(self._endpoint, requests, writer))
-        cut = sum(key in cache and cache[key].get("complete") is False for key in requests)
+        cut = sum((cache.get(key) or {}).get("complete") is False for key in requests)
         if cut:
-            print(
-                f"note: {label}: {cut} of {len(requests)} answers ran into max_new_tokens {self.spec.max_new_tokens} "
-                "and are cut off",
-                file=sys.stderr,
-            )
+            most = self.spec.max_new_tokens
+            limit = "the endpoint's limit" if most is None else f"max_new_tokens {most}"
+            print(f"note: {label}: {cut} of {len(requests)} answers ran into {limit} and are cut off", file=sys.stderr)
 
     @staticmethod
     async def _ask_endpoint(endpoint: Endpoint, requests: Mapping[str, Request], writer: CacheWriter) -> None:
