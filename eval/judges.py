@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cprt.errors import InputError
-from cprt.models.adapter import read_config, read_record, recorded_prompt
+from cprt.models.adapter import read_record, recorded_prompt
 from cprt.models.decoding import SCORE_LEAD_IN
 from cprt.models.spec import ModelSpec, Request, read_specs
 from cprt.prompts import PROMPTS, TARGETS, Prompt, build
@@ -162,7 +162,6 @@ def _judges(
     for spec, prompts, target in asked:
         trained = None
         if spec.adapter is not None:
-            read_config(spec.adapter)
             trained = trained_prompt(spec.adapter, taxonomy)
             if trained is None and (Path(spec.adapter) / "run.json").is_file():
                 print(f"note: {of_unknown_training(spec.adapter)}")
