@@ -55,6 +55,7 @@ COMMANDS = (
         "eval.model_inversion.compare.run",
         "all model-inversion set-ups and judges in a table, chart and page",
     ),
+    ("mi-study", "eval.model_inversion.study.run", "people judge reconstructions too: rating sheets, and agreement"),
 )
 
 

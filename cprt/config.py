@@ -157,6 +157,8 @@ def run(main: Callable[[], None], name: str) -> NoReturn:
         _exit(f"{name}: error: {error}", 2)
     except KeyboardInterrupt:
         _exit(f"{name}: interrupted; finished work is kept, run the same command again to go on", 130)
+    except MemoryError:
+        _exit(f"{name}: error: takes more memory than there is; take smaller numbers, or fewer rows", 2)
     except BrokenPipeError:  # the reader of our output is gone, as in `cprt --help | head -1`
         _silence(sys.stdout)
         sys.exit(0)

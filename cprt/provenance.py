@@ -28,9 +28,14 @@ _MODEL_FILES = ("*.safetensors", "*.json", "*.jinja")
 
 
 def run_path(output: str | Path) -> Path:
-    """Where the record of ``output`` lies: ``DIR/run.json`` for a folder, ``NAME.run.json`` beside a single file."""
+    """Where the record of ``output`` lies: ``DIR/run.json`` for a folder, ``NAME.run.json`` beside a single file.
+
+    That of a page is ``NAME.html.run.json``: the file that it shows may lie beside it.
+    """
     output = Path(output)
-    return output / "run.json" if output.is_dir() else output.with_name(f"{output.stem}.run.json")
+    if output.is_dir():
+        return output / "run.json"
+    return output.with_name(f"{output.name if output.suffix == '.html' else output.stem}.run.json")
 
 
 def write_run(
@@ -78,7 +83,7 @@ def check_output(
     out = Path(out)
     if out.exists() and (kind := kind_of(out)) != ("a file" if writes is None else "a folder"):
         raise InputError(f"out: {out} is {kind}, not {'a file' if writes is None else 'a folder'}")
-    record = out.with_name(f"{out.stem}.run.json") if writes is None else out / "run.json"
+    record = run_path(out) if writes is None else out / "run.json"
     taken = [out] if writes is None else sorted(path for pattern in writes for path in out.glob(pattern))
     taken = [path for path in taken if path.exists()]
     other = "choose another file" if writes is None else "choose another folder"

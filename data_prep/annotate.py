@@ -85,10 +85,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     (args,) = parse(AnnotateArguments, argv, prog="cprt annotate", description=__doc__)
     taxonomy = Taxonomy.load(args.taxonomy)
     specs = read_specs(args.annotators, "annotators")
-    models = [] if args.dry_run else open_models(specs, args.allow_remote)
+    out = Path(args.out)
+    models = [] if args.dry_run else open_models(specs, args.allow_remote, out / "answers")
     photos = find_photos(args.images, args.input, args.limit)
     hash_photos(photo.path for photo in photos)
-    out = Path(args.out)
     if args.dry_run:
         for spec in specs:
             cache = ResponseCache(_answers(out, spec), read_only=True)

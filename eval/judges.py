@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,7 +30,8 @@ class Judge:
 
     @property
     def model(self) -> str:
-        return self.spec.model if self.spec.adapter is None else f"{self.spec.model}+{self.spec.adapter}"
+        stacked = self.spec.adapter is not None and self.spec.base_url is None
+        return f"{self.spec.model}+{self.spec.adapter}" if stacked else self.spec.model
 
     def request(self, photo: Path) -> Request:
         lead_in = None
@@ -93,7 +93,8 @@ def from_rows(
     for number, row in enumerate(rows, start=1):
         where = f"models[{number}]"
         own_prompts, own_target = row.get("prompts", prompts), row.get("target", target)
-        if not isinstance(own_prompts, list) or not own_prompts or not all(map(_may_be_prompt, own_prompts)):
+        stated = own_prompts or "prompts" in row
+        if stated and not (isinstance(own_prompts, list) and own_prompts and all(map(_may_be_prompt, own_prompts))):
             raise InputError.at(where, f"must be a list of {', '.join(PROMPTS)} and YAML files", field="prompts")
         if own_target is not None and own_target not in TARGETS:
             raise InputError.at(where, f"{own_target!r} is not one of {', '.join(TARGETS)}", field="target")
@@ -114,10 +115,33 @@ def _may_be_prompt(name: Any) -> bool:
 
 def judge_names(rows: Sequence[Mapping[str, Any]], prompts: Sequence[str], taxonomy: Taxonomy) -> list[str]:
     """The names of all judges of ``models``, whichever are asked."""
-    own = {row["name"]: dict.fromkeys(row.get("prompts", prompts)) for row in rows}
-    several = _are_several(own.values())
-    called = {prompt: build(prompt, "score", taxonomy).name for of_model in own.values() for prompt in of_model}
-    return [_name(name, called[prompt], several) for name, of_model in own.items() for prompt in of_model]
+    own = [row.get("prompts", prompts) for row in rows]
+    several = _are_several(own)
+    names = []
+    for row, of_model in zip(rows, own, strict=True):
+        trained = trained_prompt(row["adapter"], taxonomy) if row.get("adapter") else None
+        called = [choose_prompt(name, None, trained, taxonomy).name for name in _distinct(of_model)]
+        names += [_name(row["name"], prompt, several) for prompt in called]
+    return names
+
+
+def choose_prompt(
+    name: str | None, target: str | None, trained: Prompt | None, taxonomy: Taxonomy, otherwise: str = "score"
+) -> Prompt:
+    """The prompt that is asked for, as an adapter was ``trained`` where nothing says otherwise.
+
+    A target that is asked for decides the prompt too: the adapter's may not name the attributes. ``otherwise`` is the
+    target of the taxonomy prompt where neither says one.
+    """
+    if trained is not None and target in (None, trained.target) and name in (None, trained.name):
+        return trained
+    name = name or "taxonomy"
+    return build(name, target or (otherwise if name == "taxonomy" else "score"), taxonomy)
+
+
+def _distinct(prompts: Sequence[str]) -> list[str | None]:
+    """Every prompt once; without any, the one that the model itself suggests."""
+    return [*dict.fromkeys(prompts)] or [None]
 
 
 def _are_several(prompts: Iterable[Iterable[str]]) -> bool:
@@ -139,11 +163,12 @@ def _judges(
         if spec.adapter is not None:
             read_config(spec.adapter)
             trained = trained_prompt(spec.adapter, taxonomy)
+            if trained is None and (Path(spec.adapter) / "run.json").is_file():
+                print(f"note: {of_unknown_training(spec.adapter)}")
         if expected and spec.base_url is not None and spec.top_logprobs is None:
             spec = replace(spec, top_logprobs=TOP_LOGPROBS)
-        for name in dict.fromkeys(prompts):
-            as_trained = trained.target if trained is not None and trained.name == name else "score"
-            prompt = build(name, target or as_trained, taxonomy)
+        for name in _distinct(prompts):
+            prompt = choose_prompt(name, target, trained, taxonomy)
             judges.append(Judge(_name(spec.name, prompt.name, several), spec, prompt, expected))
             if spec.adapter is not None and trained is not None and prompt.digest != trained.digest:
                 print(f"note: {asked_otherwise(spec.adapter, trained)}")
@@ -173,15 +198,13 @@ def photo_of(label: Label, file: str) -> str:
 
 
 def trained_prompt(adapter: str, taxonomy: Taxonomy) -> Prompt | None:
-    """The prompt that an adapter was trained with, None where it is not known; a record that names another is noted."""
-    record = read_record(adapter)
-    prompt = recorded_prompt(record, taxonomy)
-    if record and prompt is None:
-        print(
-            f"note: {adapter}: was trained with a prompt or taxonomy that is not known here; its answers may be worse",
-            file=sys.stderr,
-        )
-    return prompt
+    """The prompt that the adapter's run record names; None where there is none, or it is not the same here."""
+    return recorded_prompt(read_record(adapter), taxonomy)
+
+
+def of_unknown_training(adapter: str) -> str:
+    """What to say where an adapter's run record names no prompt that we know."""
+    return f"{adapter} was trained with a prompt or taxonomy that is not known here; its answers may be worse"
 
 
 def asked_otherwise(adapter: str, trained: Prompt) -> str:

@@ -40,6 +40,7 @@ from eval.report.write import write_report
 
 RETRY = ("refused", "unparsed")
 DECODINGS = ("greedy", "expected")
+ANSWERS = "answers.jsonl"
 WRITES = ("answers*.jsonl", "predictions.jsonl", "metrics.json", "report.html", "*.png")
 Result = tuple[list[Prediction], Metrics]  # of a judge
 
@@ -50,13 +51,18 @@ class EvalArguments:
     images: str = option("folder that holds images/, or images/ itself")
     out: str = option("folder to write", writes=WRITES)
     model: str | None = option("checkpoint (a folder or a Hugging Face Hub name), or an endpoint's name for it", None)
-    adapter: list[str] = option("LoRA folders to put on the model, each judged on its own", factory=list)
+    adapter: list[str] = option(
+        "LoRA folders to put on the model, each judged on its own; with base_url, the one that is served as model",
+        factory=list,
+    )
     models: list[dict[str, Any]] = option(
         "in place of model: a list of mappings, only in the YAML, see configs/eval/table6.yaml", factory=list
     )
     only: list[str] = option("names of the models to ask; none: all", factory=list)
     prompt: list[str] = option(
-        f"what the model is asked, one or several of {', '.join(PROMPTS)} and YAML files", factory=lambda: ["taxonomy"]
+        f"what the model is asked, one or several of {', '.join(PROMPTS)} and YAML files; none: as the adapter was "
+        "trained, else taxonomy",
+        factory=list,
     )
     target: str | None = option(
         "what it is to answer; null: as the adapter was trained, else score", None, choices=list(TARGETS)
@@ -90,15 +96,15 @@ class EvalArguments:
             for value in values:
                 if value not in known:
                     raise ValueError(f"{name}: {value!r} is not one of {', '.join(known)}")
-        if not self.prompt:
-            raise ValueError("prompt: the list is empty")
-        if self.target == "attributes" and self.prompt != ["taxonomy"]:
+        if self.target == "attributes" and self.prompt not in ([], ["taxonomy"]):
             raise ValueError("target attributes needs prompt taxonomy, which tells the model the keys")
         if (self.model is None) == (not self.models):
             raise ValueError("needs model, or models in the YAML, and not both")
         for name in ("adapter", "base_url", "api_key_env", "model_revision"):
             if self.models and getattr(self, name):
                 raise ValueError(f"{name} goes with model; in models each row has its own")
+        if self.base_url and len(self.adapter) > 1:
+            raise ValueError("adapter: an endpoint serves one as model; name several in models")
         if self.only and not self.models:
             raise ValueError("only goes with models")
 
@@ -111,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     names = judge_names(args.models, args.prompt, taxonomy) if args.models else [judge.name for judge in judges]
     by_model = [list(group) for _, group in groupby(judges, key=lambda judge: judge.spec.name)]
     by_model = by_weights(by_model, lambda group: group[0].spec)
-    models = open_models([group[0].spec for group in by_model], args.allow_remote)
+    models = open_models([group[0].spec for group in by_model], args.allow_remote, Path(args.out) / ANSWERS)
     labels = read_labels(args.labels, taxonomy)[: args.limit]
     root = image_root(args.images)
     photos = [photo_of(label, args.labels) for label in labels]
@@ -125,25 +131,19 @@ def main(argv: Sequence[str] | None = None) -> None:
     for judge in judges:
         check_output("cprt eval", folders[judge.name], WRITES)
     sign("cprt eval", out / "run.json")
-    with ResponseCache(out / "answers.jsonl", shard) as cache:
+    with ResponseCache(out / ANSWERS, shard) as cache:
         for model, group in zip(models, by_model, strict=True):
             asked = {judge.name: [(model.spec.key(one), one) for one in map(judge.request, paths)] for judge in group}
             requests = {key: request for keyed in asked.values() for key, request in keyed}
-
-            def read(judge: Judge, keyed: Sequence[tuple[str, Request]]) -> dict[str, Outcome[Answer]]:
-                return find_outcomes(dict(keyed), cache, reader(taxonomy, judge.prompt), judge.spec)
-
-            again = {key for judge in group for key in with_status(read(judge, asked[judge.name]), args.retry)}
             try:
-                ask(model, requests, cache, again)
+                ask(model, requests, cache, to_retry(group, asked, cache, taxonomy, args.retry))
             except InputError as reason:  # it cannot be loaded: others are asked all the same
                 faults.append(reason)
                 continue
             if model.stopped is not None:
                 faults.append(model.stopped)
-            outcomes = {judge.name: read(judge, asked[judge.name]) for judge in group}
-            never = {key for found in outcomes.values() for key, outcome in found.items() if outcome.response is None}
-            missing = len(never)
+            outcomes = read_outcomes(group, asked, cache, taxonomy)
+            missing = sum(outcome.response is None for outcome in outcomes.values())
             if missing and shard.world > 1:
                 print(
                     f"{model.spec.name}: {missing} answers are still missing; the process that asks the last of them "
@@ -151,7 +151,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 )
                 continue
             for judge in group:
-                of_judge = [outcomes[judge.name][key] for key, _ in asked[judge.name]]
+                of_judge = [outcomes[judge.name, key] for key, _ in asked[judge.name]]
                 try:
                     results[judge.name] = write(folders[judge.name], judge, labels, of_judge, taxonomy, args)
                 except InputError as reason:
@@ -168,6 +168,35 @@ def main(argv: Sequence[str] | None = None) -> None:
             root if args.thumbnails else None,
         )
     raise_first(faults)
+
+
+def read_outcomes(
+    group: Sequence[Judge],
+    asked: Mapping[str, Sequence[tuple[str, Request]]],
+    cache: ResponseCache,
+    taxonomy: Taxonomy,
+) -> dict[tuple[str, str], Outcome[Answer]]:
+    """What became of every request, by the judge's name and its key."""
+    return {
+        (judge.name, key): outcome
+        for judge in group
+        for key, outcome in find_outcomes(
+            dict(asked[judge.name]), cache, reader(taxonomy, judge.prompt), judge.spec
+        ).items()
+    }
+
+
+def to_retry(
+    group: Sequence[Judge],
+    asked: Mapping[str, Sequence[tuple[str, Request]]],
+    cache: ResponseCache,
+    taxonomy: Taxonomy,
+    statuses: Sequence[str],
+) -> set[str]:
+    """The keys of requests that ended with one of ``statuses``."""
+    if not statuses:
+        return set()
+    return {key for _, key in with_status(read_outcomes(group, asked, cache, taxonomy), statuses)}
 
 
 def find_judges(args: EvalArguments, taxonomy: Taxonomy) -> list[Judge]:

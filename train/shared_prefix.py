@@ -150,16 +150,16 @@ def plain_reason(trainer: Any) -> str | None:
         return "NEFTune's noise would differ from row to row"
     if not trainer.model_accepts_loss_kwargs:
         return "the loss is divided by the accumulation steps, the carried gradient with it (accepts_loss_kwargs)"
-    if args.fp16 or trainer.accelerator.mixed_precision == "fp16":
-        return "fp16 loss scaling would scale the carried gradient twice"
-    if args.gradient_checkpointing and (args.gradient_checkpointing_kwargs or {}).get("use_reentrant"):
-        return "reentrant checkpointing loses the prefix's gradient"
     if trainer.accelerator.distributed_type not in (
         DistributedType.NO,
         DistributedType.MULTI_CPU,
         DistributedType.MULTI_GPU,
     ):
         return f"{trainer.accelerator.distributed_type.value} shards the weights"
+    if args.fp16 or trainer.accelerator.mixed_precision == "fp16":
+        return "fp16 loss scaling would scale the carried gradient twice"
+    if args.gradient_checkpointing and (args.gradient_checkpointing_kwargs or {}).get("use_reentrant"):
+        return "reentrant checkpointing loses the prefix's gradient"
     if args.n_gpu > 1:
         return "one process with several GPUs copies the model at every step; use accelerate launch"
     if getattr(model, "is_quantized", False):

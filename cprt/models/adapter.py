@@ -11,8 +11,9 @@ from typing import Any
 
 from cprt.errors import InputError
 from cprt.models.checkpoint import check_finite, first_line
+from cprt.numbers import is_number
 from cprt.prompts import Prompt, recall
-from cprt.records import inside, is_number, read_object
+from cprt.records import inside, read_object
 from cprt.taxonomy import Taxonomy
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -119,6 +120,18 @@ def load_weights(adapted: Any, folder: str | Path, name: str) -> None:
             others = f" and {len(names) - 1} more" if len(names) > 1 else ""
             side = Path(folder) / WEIGHTS if fault == "lacks" else "the model"
             raise InputError(f"{folder}: does not fit the model: {side} {fault} {min(names)}{others}")
+
+
+def pixel_cap(folder: str | Path) -> int | None:
+    """How many pixels of a photo the processor in an adapter's folder leaves; None where it says nothing of it.
+
+    Raises InputError for a folder that is none of an adapter's.
+    """
+    read_config(folder)
+    file = Path(folder) / "processor_config.json"
+    size = inside(inside(read_object(file), "image_processor"), "size") if file.is_file() else {}
+    cap = size.get("longest_edge") if "shortest_edge" in size else None  # beside it, "edges" are numbers of pixels
+    return cap if type(cap) is int and cap > 0 else None
 
 
 def read_record(folder: str | Path) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,8 @@ from tqdm import tqdm
 from cprt.errors import InputError
 from cprt.images import image_size, load_image
 from cprt.models.adapter import read_config
+from cprt.models.checkpoint import revision_of
+from cprt.models.completion import read_logprobs
 from cprt.models.endpoint import Endpoint
 from cprt.models.local import LocalModel
 from cprt.models.rate_limiter import Stopped
@@ -53,6 +56,11 @@ class Model:
     def is_remote(self) -> bool:
         """Whether photos leave this machine."""
         return self._endpoint is not None and self._endpoint.is_remote
+
+    def check(self) -> None:
+        """Raises InputError, within seconds and without loading it, for a model that the Hub does not have or give."""
+        if self._endpoint is None and self.spec.model.count("/") == 1:
+            revision_of(self.spec.model, self.spec.revision)
 
     def ask(self, requests: Mapping[str, Request], cache: ResponseCache, label: str) -> None:
         """Put the response to every request (by its key) into ``cache``, each durable as soon as it has come.
@@ -113,10 +121,17 @@ class Memory:
         return self._local
 
 
-def open_models(specs: Iterable[ModelSpec], allow_remote: bool) -> list[Model]:
-    """The models of a run, with one room in memory for all. Raises InputError for one that cannot be asked."""
+def open_models(specs: Iterable[ModelSpec], allow_remote: bool, kept: str | Path | None) -> list[Model]:
+    """The models of a run, with one room in memory for all. Raises InputError for one that cannot be asked.
+
+    Where there are answers in ``kept`` already, whether a model of the Hub can be had matters only once it is asked.
+    """
     memory = Memory()
-    return [Model(spec, allow_remote, memory) for spec in specs]
+    models = [Model(spec, allow_remote, memory) for spec in specs]
+    if kept is None or not os.path.exists(kept):
+        for model in models:
+            model.check()
+    return models
 
 
 def by_weights(items: Iterable[T], spec: Callable[[T], ModelSpec]) -> list[T]:
@@ -152,6 +167,7 @@ def ask(
             leave = "1 image leaves" if photos == 1 else f"{photos} images leave"
             print(f"note: {model.spec.name} is on another machine: {leave} this one", file=sys.stderr)
         part = f", part {shard.rank + 1} of {shard.world}" if shard.world > 1 else ""
+        model.check()
         try:
             model.ask(missing, cache, name + part)
         except Stopped as reason:  # what there is is of use all the same
@@ -271,7 +287,7 @@ def answer_batch(
             Response(
                 generation.text,
                 generation.complete,
-                logprobs=generation.logprobs,
+                logprobs=generation.logprobs and read_logprobs({"content": generation.logprobs}),
                 distribution=generation.distribution,
                 made=made,
             ),

@@ -10,6 +10,7 @@ from cprt.models.response_cache import ResponseCache
 from cprt.models.spec import ModelSpec, Response
 
 T = TypeVar("T")
+K = TypeVar("K")
 Status = Literal["ok", "unparsed", "refused", "error"]
 Reader = Callable[[str], tuple[Status, T | None]]
 """What a text means to the stage that asked: ok with a value, unparsed, or refused in words."""
@@ -43,7 +44,7 @@ def find_outcomes(keys: Iterable[str], cache: ResponseCache, read: Reader[T], sp
     return {key: _find(key, cache, read, spec.max_new_tokens) for key in keys}
 
 
-def with_status(outcomes: Mapping[str, Outcome[T]], statuses: Iterable[str]) -> set[str]:
+def with_status(outcomes: Mapping[K, Outcome[T]], statuses: Iterable[str]) -> set[K]:
     """The keys of the outcomes with one of ``statuses``."""
     wanted = set(statuses)
     return {key for key, outcome in outcomes.items() if outcome.status in wanted}

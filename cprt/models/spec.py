@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import dataclasses
-import ipaddress
 import json
 import re
 import typing
@@ -20,7 +19,8 @@ from typing import Any, Literal
 from cprt.config import fits
 from cprt.errors import InputError
 from cprt.files import without_halves
-from cprt.models.adapter import other_base
+from cprt.models.adapter import other_base, pixel_cap
+from cprt.models.address import is_address
 from cprt.models.checkpoint import identity, revision_of
 from cprt.models.response_cache import cache_key
 from cprt.prompts import Messages, digest
@@ -35,14 +35,6 @@ def image_digest(path: Path) -> str:
 @cache
 def _image_digest(path: Path, modified: int) -> str:
     return file_digest(path)
-
-
-_LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]*[A-Za-z0-9_])?"  # of a host's name
-_ADDRESS = re.compile(
-    rf"https?://(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|{_LABEL}(?:\.{_LABEL})*\.?)(?::(?P<port>[0-9]{{1,5}}))?"
-    r"(?:/[A-Za-z0-9._~!$&'()*+,;=:@%/-]*)?",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True)
@@ -133,7 +125,8 @@ class ModelSpec:
         max_new_tokens: longest answer; a longer one is cut off. Null leaves it to the endpoint.
         revision: of a Hub model. For an endpoint: what it serves, in your words; then kept answers stay valid when the
             server moves to another address, which otherwise counts as another model.
-        adapter: LoRA folder, for a local model.
+        adapter: LoRA folder to put on a local model. For an endpoint: that of the adapter which it serves as ``model``,
+            to be asked as it was trained.
         temperature: 0 is greedy; null leaves it to the endpoint. A local model is always greedy.
         top_logprobs: how many alternatives a token to ask for.
         max_pixels: larger photos are shrunk to this many pixels before they are sent. An adapter brings the cap that it
@@ -184,7 +177,9 @@ class ModelSpec:
                 raise InputError.at(where, "has the wrong type" if hidden else f"{value!r} does not fit", field=field)
         # 0 and 0.0 are one temperature, with one key
         numbers = {field: float(row[field]) for field in ("temperature", "timeout") if row.get(field) is not None}
-        cap = {"max_pixels": None} if row.get("adapter") and "max_pixels" not in row else {}
+        cap: dict[str, int | None] = {}
+        if row.get("adapter") and "max_pixels" not in row:  # its processor caps here; for an endpoint the client does
+            cap["max_pixels"] = pixel_cap(row["adapter"]) if row.get("base_url") else None
         spec = ModelSpec(**{**row, **numbers, **cap})
         spec._check(where)
         return spec
@@ -218,9 +213,7 @@ class ModelSpec:
             if self.max_new_tokens is None:
                 raise fail("max_new_tokens", "a local model needs a limit")
             return
-        if self.adapter is not None:
-            raise fail("adapter", "is for a local model; an endpoint loads its own")
-        if not _is_address(self.base_url):
+        if not is_address(self.base_url):
             raise fail("base_url", "must be http(s)://HOST[:PORT]/PATH with no user, password, query or blank in it")
         if self.api_key_env is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.api_key_env):
             raise fail("api_key_env", "is not the name of an environment variable")
@@ -260,6 +253,7 @@ class ModelSpec:
             "top_logprobs": self.top_logprobs,
             "image_format": self.image_format,
             "extra": self.extra,
+            **({"adapter": model_digest(self.adapter)} if self.adapter else {}),
         }
 
     def key(self, request: Request) -> str:
@@ -270,10 +264,14 @@ class ModelSpec:
 
     @cached_property
     def other_base(self) -> str | None:
-        """What to say where the adapter was trained on another base."""
-        if self.adapter is None:
+        """What to say where the adapter on a local model was trained on another base, as far as that can be told."""
+        if self.adapter is None or self.base_url is not None:
             return None
-        return other_base(self.adapter, identity(self.model, revision_of(self.model, self.revision) or self.revision))
+        try:
+            commit = revision_of(self.model, self.revision)
+        except InputError:  # loading says what is wrong
+            return None
+        return other_base(self.adapter, identity(self.model, commit or self.revision))
 
     def record(self) -> dict[str, Any]:
         """For a run record: everything but where the endpoint is, which may name somebody's machine."""
@@ -281,16 +279,6 @@ class ModelSpec:
         if self.other_base is not None:
             place["note"] = self.other_base
         return {**{name: value for name, value in dataclasses.asdict(self).items() if value is not None}, **place}
-
-
-def _is_address(url: str) -> bool:
-    match = _ADDRESS.fullmatch(url)
-    if match is None or (match["port"] is not None and not 1 <= int(match["port"]) <= 65535):
-        return False
-    try:
-        return match["ipv6"] is None or ipaddress.IPv6Address(match["ipv6"]) is not None
-    except ValueError:
-        return False
 
 
 def read_specs(rows: Sequence[Mapping[str, Any]], option: str) -> list[ModelSpec]:

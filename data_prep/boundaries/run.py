@@ -107,6 +107,10 @@ class BoundariesArguments:
         for name in ("base_margin", "beta", "weight_decay", "seed"):
             if not 0 <= getattr(self, name) < np.inf:
                 raise ValueError(f"{name} must not be negative, not {getattr(self, name)}")
+        most_of = {"dim": 1024, "learning_rate": 10, "weight_decay": 10, "power": 20, "base_margin": 100, "beta": 100}
+        for name, most in most_of.items():  # beyond, numbers overflow
+            if getattr(self, name) > most:
+                raise ValueError(f"{name} must be at most {most}, not {getattr(self, name)}")
         if self.epsilon < 1e-100:  # its inverse, times the rows, must be a number
             raise ValueError(f"epsilon must be at least 1e-100, not {self.epsilon}")
         if not 0 <= self.percentile <= 100:

@@ -80,6 +80,7 @@ class CounterfactualArguments:
             raise ValueError(f"seed must not be negative, not {self.seed}")
 
 
+ANSWERS = "answers.jsonl"
 Place = dict[str, str | None]  # of an endpoint: its base_url, and the api_key_env of the key that goes there
 
 
@@ -106,7 +107,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if FACES not in taxonomy.keys:
         raise InputError(f"{args.taxonomy}: without {FACES!r} there is nothing to leave out")
     runs = read_runs(args.runs, taxonomy, args.base_url, args.api_key_env, args.endpoints)
-    opened = open_models([one.spec for one in runs], args.allow_remote)
+    opened = open_models([one.spec for one in runs], args.allow_remote, Path(args.out) / ANSWERS)
     models = {one.name: model for one, model in zip(runs, opened, strict=True)}
     labels, root = read_labels(args.labels, taxonomy), image_root(args.images)
     for one in runs:
@@ -127,7 +128,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     hash_photos(root / case.image for case in cases)
     of_run: dict[str, list[dict[str, Any]]] = {}
-    with ResponseCache(out / "answers.jsonl") as cache:
+    with ResponseCache(out / ANSWERS) as cache:
         for one in by_weights(runs, lambda one: one.spec):
             asked = [(one.spec.key(request), request) for request in (one.request(root / case.image) for case in cases)]
             ask(models[one.name], dict(asked), cache, label=one.name)
@@ -235,6 +236,7 @@ def _read_run(folder: str, name: str, record: Any, taxonomy: Taxonomy, place: Pl
         plain = recall(asked, taxonomy, str(file))
         # What may be null is left out of a record where it is: not ModelSpec's own default then.
         row = {"max_pixels": None, "max_new_tokens": None, "temperature": None} | config["judge"]
+        row.pop("note", None)  # of another base, for readers
         if row.pop("base_url", None):
             if place is None:
                 raise InputError.at(file, "asked an endpoint: name it with --base_url", field="base_url")

@@ -1,9 +1,9 @@
 """``cprt score PATH...``: level, score, attributes and advice for photos of your own, on this machine.
 
 PATHs are photos, or folders searched to any depth. Every reply is kept in ``NAME.answers.jsonl`` beside ``--out``
-``NAME.jsonl`` or ``NAME.html``: after a kill the same command asks only what is missing, and the other format asks
-nothing again. Small pictures (``--thumbnails``) are kept in ``NAME.thumbnails``. Without ``--out`` there is a table on
-the terminal, and nothing is kept. A row of the JSONL::
+``NAME.jsonl`` or ``NAME.html``: after a kill the same command asks only what is missing. The page of a JSONL asks
+nothing again, not what failed either. Pictures (``--thumbnails``) are kept in ``NAME.thumbnails``. Without ``--out``
+there is a table on the terminal, and nothing is kept. A row of the JSONL::
 
     {"root": "photos", "path": "a/b.jpg", "status": "ok", "score": 0.812, "level": 1,
      "flag_score": 0.812, "contradiction": false,
@@ -42,11 +42,11 @@ from cprt.models.rate_limiter import Stopped
 from cprt.models.response_cache import ResponseCache
 from cprt.models.spec import ModelSpec, Request
 from cprt.pages.words import counted
-from cprt.prompts import PROMPTS, TARGETS, Prompt, build
+from cprt.prompts import PROMPTS, TARGETS, Prompt
 from cprt.provenance import run_path, sign, write_run
 from cprt.records import read_labels, read_predictions, write_jsonl
 from cprt.taxonomy import Taxonomy
-from eval.judges import asked_otherwise, trained_prompt
+from eval.judges import asked_otherwise, choose_prompt, of_unknown_training, trained_prompt
 from eval.predictions import reader
 from eval.score.page import page
 from eval.score.photos import Found, Photo, find_photos
@@ -63,7 +63,9 @@ class ScoreArguments:
     paths: list[str] = option("photos, and folders of photos", factory=list, positional=True, metavar="PATH")
     out: str | None = option("NAME.jsonl or NAME.html to write; null: a table only", None)
     model: str = option("checkpoint: a folder or a Hub name; or the endpoint's name", MODEL)
-    adapter: str | None = option("folder of a LoRA adapter to put on the model", None)
+    adapter: str | None = option(
+        "folder of a LoRA adapter to put on the model; with base_url, the one that is served as model", None
+    )
     model_revision: str | None = option("commit, tag or branch of a Hub model", None)
     base_url: str | None = option("ask this OpenAI-compatible endpoint instead, such as http://127.0.0.1:8000/v1", None)
     api_key_env: str | None = option("environment variable that holds its key", None)
@@ -136,14 +138,14 @@ def main(argv: Sequence[str] | None = None) -> None:
         if not args.paths:
             return
     prompt, spec = settle(args, taxonomy)
-    (model,) = open_models([spec], args.allow_remote)
+    (model,) = open_models([spec], args.allow_remote, args.out and _kept(Path(args.out)))
     found = find_photos(args.paths)
     if not found.photos:
         raise InputError(f"no photos in {', '.join(args.paths)}")
 
     with tempfile.TemporaryDirectory() as scratch:  # without --out nothing is kept
         out = Path(args.out or Path(scratch) / "score.jsonl")
-        rows = ask_all(model, prompt, found.photos, out.with_suffix(".answers.jsonl"), args, taxonomy)
+        rows = ask_all(model, prompt, found.photos, out, args, taxonomy)
     if args.out is not None:
         save(args, found, rows, taxonomy, prompt, spec, threshold)
     show_table(rows, taxonomy, flagging=args.flag_above is not None, full=args.out is None)
@@ -154,17 +156,14 @@ def main(argv: Sequence[str] | None = None) -> None:
 def settle(args: ScoreArguments, taxonomy: Taxonomy) -> tuple[Prompt, ModelSpec]:
     """What is asked, and of which model: as the adapter was trained, unless the options say otherwise."""
     trained = None if args.adapter is None else trained_prompt(args.adapter, taxonomy)
-    # A target that is asked for decides the prompt too: the adapter's may not name the attributes.
-    follow = trained if trained is not None and args.target in (None, trained.target) else None
-    name = args.prompt or (follow.name if follow else "taxonomy")
-    target = args.target or (follow.target if follow and name == follow.name else None)
-    target = target or ("attributes" if name == "taxonomy" else "score")
-    prompt = build(name, target, taxonomy)
+    if trained is None and args.adapter is not None and (Path(args.adapter) / "run.json").is_file():
+        note(of_unknown_training(args.adapter))
+    prompt = choose_prompt(args.prompt, args.target, trained, taxonomy, otherwise="attributes")
     if trained is not None and prompt.digest != trained.digest:
         note(asked_otherwise(str(args.adapter), trained))
-    if target == "score" and args.flag_by == "composed":
+    if prompt.target == "score" and args.flag_by == "composed":
         raise InputError("flag_by composed needs target attributes: without them there is nothing to compose")
-    if target == "score":
+    if prompt.target == "score":
         why = f", as {args.adapter} was trained" if trained is not None and args.target is None else ""
         note(f"--target score{why}: scores alone, without attributes and advice")
     row = {
@@ -178,7 +177,7 @@ def settle(args: ScoreArguments, taxonomy: Taxonomy) -> tuple[Prompt, ModelSpec]
         "batch_size": args.batch_size,
         "concurrency": args.concurrency,
         "dtype": args.dtype,
-        "max_pixels": args.max_pixels or (None if args.adapter else MAX_PIXELS),
+        **({"max_pixels": args.max_pixels or MAX_PIXELS} if args.max_pixels or not args.adapter else {}),
     }
     return prompt, ModelSpec.read(row, "options")
 
@@ -195,9 +194,12 @@ def choose_threshold(args: ScoreArguments, taxonomy: Taxonomy) -> Threshold | No
 
 
 def ask_all(
-    model: Model, prompt: Prompt, photos: Sequence[Photo], kept: Path, args: ScoreArguments, taxonomy: Taxonomy
+    model: Model, prompt: Prompt, photos: Sequence[Photo], out: Path, args: ScoreArguments, taxonomy: Taxonomy
 ) -> list[dict[str, Any]]:
-    """A row for every photo. Photos with the same bytes are asked once."""
+    """A row for every photo. Photos with the same bytes are asked once.
+
+    A page beside the JSON Lines of the same run only shows what that came to: errors are not asked again for it.
+    """
     messages = prompt.messages()
     hash_photos(photo.file for photo in photos if photo.problem is None)
     keys: dict[Photo, str] = {}
@@ -213,8 +215,10 @@ def ask_all(
                 problem = f"cannot be read ({error.strerror})"
         if problem is not None:
             rows[photo] = score_row(photo, Outcome("error", error=problem), args, taxonomy)
-    with ResponseCache(kept) as cache:
-        ask(model, requests, cache, label="scoring")
+    shows_only = out.suffix == ".html" and out.with_suffix(".jsonl").is_file()
+    with ResponseCache(_kept(out)) as cache:
+        unseen = {key: request for key, request in requests.items() if not (shows_only and cache.rows(key))}
+        ask(model, unseen, cache, label="scoring")
         outcomes = find_outcomes(requests, cache, reader(taxonomy, prompt), model.spec)
     for photo, key in keys.items():
         outcome = outcomes[key]
@@ -223,6 +227,10 @@ def ask_all(
             outcome = replace(outcome, error=outcome.error.removeprefix(one_line(f"{first}: ")))
         rows[photo] = score_row(photo, outcome, args, taxonomy)
     return [rows[photo] for photo in photos]
+
+
+def _kept(out: Path) -> Path:
+    return out.with_suffix(".answers.jsonl")
 
 
 def score_row(photo: Photo, outcome: Outcome[Answer], args: ScoreArguments, taxonomy: Taxonomy) -> dict[str, Any]:

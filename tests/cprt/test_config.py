@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import pytest
 from tqdm import tqdm
 
@@ -232,6 +233,10 @@ def bad_input() -> None:
     raise InputError("a.jsonl:3: field 'id': is missing")
 
 
+def too_much() -> None:
+    np.zeros(10**15)
+
+
 def interrupted() -> None:
     raise KeyboardInterrupt
 
@@ -242,6 +247,7 @@ def interrupted() -> None:
         (lambda: None, 0, ""),
         (bad_input, 2, "cprt x: error: a.jsonl:3: field 'id': is missing\n"),
         (disk_full, 2, "cprt x: error: outputs/a.jsonl: No space left on device\n"),
+        (too_much, 2, "cprt x: error: takes more memory than there is; take smaller numbers, or fewer rows\n"),
         (interrupted, 130, "cprt x: interrupted; finished work is kept, run the same command again to go on\n"),
     ],
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import io
 import json
 import math
 import os
@@ -20,13 +22,16 @@ from typing import Any
 import pytest
 import yaml
 from loopback import REFUSAL, Misbehaving, first_try_fails, identity
+from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from cprt.errors import InputError
 from cprt.images import load_image
+from cprt.models.adapter import pixel_cap
 from cprt.models.decoding import summarise
 from cprt.models.local import LocalModel
 from cprt.prompts import build
+from cprt.provenance import model_digest
 from cprt.records import read_labels, read_predictions
 from cprt.scoring import severity
 from cprt.taxonomy import Taxonomy
@@ -333,6 +338,28 @@ def test_a_whole_folder_of_checkpoints_is_judged_each_apart(demo, demo_base, ada
         main(options(demo, demo_base, tmp_path / "x", "--adapter", str(adapter), str(adapter)))
 
 
+def test_only_one_model_writes_where_all_do_and_leaves_the_others_on_the_page(demo, tmp_path):
+    with Misbehaving(judge_like) as server:
+        models = [served(server.url, name) for name in ("one", "two")]
+        models.append(served(server.url, "three", prompts=["zero_shot", "taxonomy"]))
+        arguments = with_models(demo, tmp_path, models, prompt=["zero_shot"])
+        main([*arguments, "--only", "one"])
+        out = tmp_path / "out"
+        assert sorted(path.name for path in out.iterdir() if path.is_dir()) == ["one-zero_shot"]
+        main(arguments)
+        folders = ["one-zero_shot", "three-taxonomy", "three-zero_shot", "two-zero_shot"]
+        before = {name: (out / name / "predictions.jsonl").read_bytes() for name in folders}
+        page = (out / "report.html").read_text()
+        main([*arguments, "--only", "two"])
+        assert sorted(path.name for path in out.iterdir() if path.is_dir()) == folders
+        assert {name: (out / name / "predictions.jsonl").read_bytes() for name in folders} == before
+        assert all(name in page and name in (out / "report.html").read_text() for name in folders)
+        # Results of an earlier run about other photos are none of this one's.
+        main([*arguments, "--only", "two", "--limit", "5"])
+        shown = (out / "report.html").read_text()
+        assert "two-zero_shot" in shown and not any(name in shown for name in ("one-zero_shot", "three-taxonomy"))
+
+
 def test_a_server_that_always_fails_gives_errors_no_figure_and_no_success(demo, tmp_path):
     models = [served("", "bad", retries=0), served("", "good", retries=0)]
 
@@ -630,7 +657,7 @@ def test_attributes_compose_a_score_beside_the_stated_one(demo, tmp_path):
     assert metrics["attributes"]["per_attribute"]["biometrics"]["precision"] is not None
 
 
-def test_an_endpoints_alternatives_give_the_expectation_and_one_without_is_asked_without(demo, tmp_path):
+def test_an_endpoints_alternatives_give_the_expectation_and_one_without_is_asked_without(demo, tmp_path, capsys):
     def certain(token: str) -> dict[str, Any]:
         return {"token": token, "logprob": 0.0, "top_logprobs": [{"token": token, "logprob": 0.0}]}
 
@@ -655,6 +682,8 @@ def test_an_endpoints_alternatives_give_the_expectation_and_one_without_is_asked
     assert row["expected_score"] == pytest.approx((0.6 * 0.712 + 0.3 * 0.718) / 0.9)
     assert (row["median_score"], row["label_mass"]) == (0.712, pytest.approx(0.9))
     assert (without["expected_score"], without["label_mass"]) == (None, None)
+    notes = [line for line in capsys.readouterr().out.splitlines() if "without an expected score" in line]
+    assert len(notes) == 1 and notes[0].startswith(f"note: {tmp_path / 'out' / 'without'}: 3 answers without")
     records = [json.loads((tmp_path / "out" / name / "run.json").read_text()) for name in ("with", "without")]
     assert records[0]["decoding"]["expected"] == "top_logprobs 20" and records[0]["answers_made"] == []
     assert records[1]["answers_made"] == [{"without": ["logprobs"], "count": 3}]
@@ -667,10 +696,75 @@ def test_an_adapter_is_asked_as_it_was_trained_unless_told(adapter, tmp_path, ca
     (folder / "run.json").write_text(json.dumps({"prompt": trained.identity()}))
     taxonomy = Taxonomy.default()
 
-    def asked(adapters: list[str], target: str | None, prompt: str = "taxonomy") -> Any:
-        return from_options("m", adapters, [prompt], target, "greedy", taxonomy)[0].prompt
+    def asked(adapters: list[str], target: str | None, *prompts: str) -> Any:
+        return from_options("m", adapters, prompts, target, "greedy", taxonomy)[0].prompt
 
-    assert asked([str(folder)], None) == trained
+    assert asked([str(folder)], None) == asked([str(folder)], None, "taxonomy") == trained
     assert asked([], None) == asked([str(folder)], "score") == build("taxonomy", "score")
     assert "was trained with --prompt taxonomy --target attributes: asked otherwise" in capsys.readouterr().out
     assert asked([str(folder)], None, "zero_shot") == build("zero_shot", "score")
+    own = tmp_path / "own.yaml"
+    own.write_text("name: own\npolicy: How bad is it?\nphoto: first\n")
+    (folder / "run.json").write_text(json.dumps({"prompt": build(str(own)).identity()}))
+    assert asked([str(folder)], None) == build(str(own))
+    (folder / "run.json").write_text(json.dumps({"prompt": {"name": None, "target": None, "sha256": "0"}}))
+    assert asked([str(folder)], None) == build("taxonomy", "score")
+    assert f"{folder} was trained with a prompt or taxonomy that is not known here" in capsys.readouterr().out
+
+
+def test_a_served_adapter_is_asked_as_it_was_trained(demo, adapter, tmp_path):
+    """Prompt, target and pixel cap come from its folder, and another adapter under its name is another judge."""
+    folder = tmp_path / "adapter"
+    shutil.copytree(adapter, folder)
+    (folder / "run.json").write_text(json.dumps({"prompt": build("taxonomy", "attributes").identity()}))
+    processor = {"image_processor": {"size": {"shortest_edge": 1024, "longest_edge": 2304}}}
+    (folder / "processor_config.json").write_text(json.dumps(processor))
+    answer = '{"attributes": ["age"], "level": 4, "score": 0.1}'
+    with Misbehaving(lambda body: (answer, "stop")) as server:
+        data = ["--labels", str(demo.test_labels), "--images", str(demo.images), "--limit", "2"]
+        served = [
+            "--base_url",
+            server.url,
+            "--model",
+            "judge",
+            "--adapter",
+            str(folder),
+            "--out",
+            str(tmp_path / "out"),
+        ]
+        main([*data, *served])
+        assert len(server.bodies) == 2
+        main([*data, *served])
+        assert len(server.bodies) == 2
+        weights = load_file(folder / "adapter_model.safetensors")
+        save_file({name: 2 * weight for name, weight in weights.items()}, folder / "adapter_model.safetensors")
+        main([*data, *served])
+        assert len(server.bodies) == 4
+        with pytest.raises(InputError, match="adapter: an endpoint serves one as model"):
+            main([*data, *served, "--adapter", str(folder), str(adapter)])
+    text, photo, question = server.bodies[0]["messages"][0]["content"]
+    assert [text, {"type": "image"}, question] == build("taxonomy", "attributes").messages()[0]["content"]
+    with Image.open(io.BytesIO(base64.b64decode(photo["image_url"]["url"].partition(",")[2]))) as image:
+        assert image.size == (48, 48)
+    row, record = rows(tmp_path / "out")[0], json.loads((tmp_path / "out" / "run.json").read_text())
+    assert (row["model"], row["attributes"]) == ("judge", ["age"]) and record["adapter"] == model_digest(folder)
+
+
+@pytest.mark.parametrize(
+    ("processor", "cap"),
+    [
+        ({"image_processor": {"size": {"shortest_edge": 1024, "longest_edge": 2304}}}, 2304),
+        ({"image_processor": {"size": {"height": 560, "width": 560}}}, None),  # tiles: Mllama
+        ({"image_processor": {"size": {"longest_edge": 2304}}}, None),
+        ({"image_processor": {"size": {"shortest_edge": 1, "longest_edge": "2304"}}}, None),
+        ({"image_processor": {"size": 5}}, None),
+        ({"image_processor": []}, None),
+        ({}, None),
+        (None, None),
+    ],
+)
+def test_the_pixel_cap_of_an_adapter(adapter, tmp_path, processor, cap):
+    shutil.copytree(adapter, tmp_path, dirs_exist_ok=True)
+    if processor is not None:
+        (tmp_path / "processor_config.json").write_text(json.dumps(processor))
+    assert pixel_cap(str(tmp_path)) == cap

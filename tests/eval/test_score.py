@@ -134,6 +134,38 @@ def test_what_was_answered_is_never_asked_again_whatever_the_format(judge, folde
     assert len(judge.bodies) == 2 * len(ANSWERS)
 
 
+def test_a_page_shows_what_the_jsonl_came_to_and_asks_and_loads_nothing(folder, tmp_path, monkeypatch):
+    """Also of what failed: a photo that breaks off, and one that the endpoint could not answer."""
+    whole = photo(folder / "cut.jpg", 21, 400).read_bytes()
+    (folder / "cut.jpg").write_bytes(whole[: len(whole) // 2])
+    answer = by_width(ANSWERS)
+
+    def fails(body: dict[str, Any]) -> Any:
+        said = answer(body)
+        return said if "0.85" in said[0] else (400, {"error": {"message": "no"}})
+
+    with Misbehaving(fails) as server:
+        options = [str(folder), "--base_url", server.url, "--out"]
+        main([*options, str(tmp_path / "r.jsonl")])
+        asked, record = len(server.bodies), (tmp_path / "r.run.json").read_bytes()
+        kept = (tmp_path / "r.answers.jsonl").read_bytes()
+        main([*options, str(tmp_path / "r.html")])
+        assert len(server.bodies) == asked and (tmp_path / "r.run.json").read_bytes() == record
+        assert (tmp_path / "r.answers.jsonl").read_bytes() == kept
+        assert json.loads((tmp_path / "r.html.run.json").read_text())["config"]["out"] == str(tmp_path / "r.html")
+        photo(folder / "new.png", 21, 30)
+        main([*options, str(tmp_path / "r.html")])  # and what is new is asked
+        assert len(server.bodies) == asked + 1
+        main([*options, str(tmp_path / "r.jsonl")])  # errors by the command that met them
+        assert len(server.bodies) == 2 * asked
+    monkeypatch.setattr("cprt.models.ask.LocalModel", None)
+    (tmp_path / "only").mkdir()
+    shutil.copy(folder / "cut.jpg", tmp_path / "only")
+    for name in ("local.jsonl", "local.html"):  # nothing that could be asked, so that no model is loaded
+        with pytest.raises(InputError, match="no photo got a score .the first: cut.jpg"):
+            main([str(tmp_path / "only"), "--model", "no/such/folder", "--out", str(tmp_path / name)])
+
+
 def hostile(folder: Path) -> None:
     """What lies in real folders, and worse."""
     photo(folder / "b" / "21.jpg", 21)
@@ -712,7 +744,7 @@ def test_the_threshold_from_files_flags_the_photos(judge, folder, tmp_path, caps
         (["x", "--target", "attributes", "--prompt", "intuition"], "target attributes needs prompt taxonomy"),
         (["x", "--batch_size", "0"], "batch_size': must be at least 1"),
         (["x", "--base_url", "ftp://x"], "must be http(s)://"),
-        (["x", "--base_url", "http://127.0.0.1:1/v1", "--adapter", "y"], "adapter': is for a local model"),
+        (["x", "--base_url", "http://127.0.0.1:1/v1", "--adapter", "y"], "y: is not an adapter folder"),
         (["x", "--taxonomy", "nowhere.yaml"], "nowhere.yaml: No such file"),
     ],
 )

@@ -32,7 +32,7 @@ from cprt.records import read_json, read_object
 from cprt.tables import read_csv
 from eval.model_inversion.metrics.evaluation import Inputs
 
-SETTINGS = ("n", "order", "layout")
+SETTINGS = ("n", "order", "layout", "pad", "prompt")
 # Of how a judge was asked (ModelSpec), what may change its answers.
 _ANSWERS = (
     "model",
@@ -57,7 +57,7 @@ class Run:
     Attributes:
         inputs: its files.
         model: what is the same in runs that differ only in settings; text to compare.
-        settings: those of n, order and layout that are known.
+        settings: those of SETTINGS that are known.
         images: folder with this set-up's ``<class>/<file>``, None where nobody said.
     """
 
@@ -160,14 +160,14 @@ def from_folders(outs: Sequence[str], folders: Inputs, standards: Mapping[str, s
             judge, setup = path.parts[-3:-1]
             name = full_names.get(setup, setup)
             inputs = _predictions(folders, setup, path, (standards or {}).get(name))
-            settings = {"n": config.get("n"), "order": config.get("order_seed"), "layout": config.get("layout")}
+            settings = _settings(judge, config)
             runs.append(
                 Run(
                     setup=name,
                     judge=judge if len(outs) == 1 else f"{label}/{judge}",
                     inputs=inputs,
                     model=_model(judge, config),
-                    settings=settings if config else {},
+                    settings=settings,
                 )
             )
     return runs
@@ -216,8 +216,18 @@ def _full_names(out: Path) -> dict[str, str]:
     return {str(row["id"]): str(row["name"]) for row in rows if isinstance(row, dict) and {"id", "name"} <= set(row)}
 
 
+def _settings(judge: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a run by ``cprt mi``; none where its record is missing."""
+    if not config:
+        return {}
+    names = {"n": "n", "order": "order_seed", "layout": "layout", "pad": "pad"}
+    asked = [spec for spec in config.get("models") or [] if isinstance(spec, dict) and spec.get("name") == judge]
+    prompt = asked[0].get("prompt", "own") if asked else "own"
+    return {setting: config.get(name) for setting, name in names.items()} | {"prompt": prompt}
+
+
 def _model(judge: str, config: Mapping[str, Any]) -> str:
-    """The judge by its name and by what may change its answers beside n, order and layout."""
+    """The judge by its name and by what may change its answers beside SETTINGS."""
     models = config.get("models")
     for spec in models if isinstance(models, list) else []:
         if isinstance(spec, dict) and spec.get("name") == judge:

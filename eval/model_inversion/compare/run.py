@@ -5,7 +5,7 @@ Give a YAML list of set-ups (``--setups``), or folders that ``cprt mi`` wrote (`
 the verdicts that the public collection brings along, alone or as the anchor of judges in ``--runs``. Files in ``OUT``:
 
 * ``compare.json``: every figure of ``cprt mi-metrics`` for each judge and set-up; ``rankings``: which set-ups change
-  places when a judge takes E's place; ``agreement`` of judges; ``effects`` of n, order and layout.
+  places when a judge takes E's place; ``agreement`` of judges; ``effects`` of settings.
 * ``compare.csv``: the table. ``compare.png``: attack accuracy under E beside that under the judges.
 * ``compare.html``: all of it, with every false positive to browse. Photos are in it only with ``--thumbnails true``.
 * ``false_positives.csv``: the same list.

@@ -29,6 +29,7 @@ from cprt.images import load_image
 from cprt.provenance import file_digest
 from eval.model_inversion.collection.setups import Setup
 from eval.model_inversion.judge.degrade import MOST_LOOKED_AT, blurred, matching_radius
+from eval.model_inversion.judge.prompt_files import OURS, Prompt
 from eval.model_inversion.judge.queries import Options, Query, arrangement, candidates
 
 TILE, GAP, CAPTION, LINE = 224, 100, 50, 44  # pixels; LINE: of the question
@@ -65,8 +66,8 @@ class Shown:
 class Panels:
     """Makes what is shown, in ``folder``, from images below ``root``. For one run at a time."""
 
-    def __init__(self, root: Path, folder: Path, options: Options):
-        self.root, self.folder, self.options = root, folder, options
+    def __init__(self, root: Path, folder: Path, options: Options, prompt: Prompt = OURS):
+        self.root, self.folder, self.options, self.prompt = root, folder, options, prompt
         self._unfinished = folder / "unfinished"
         shutil.rmtree(self._unfinished, ignore_errors=True)  # of a run that was killed
         self._unfinished.mkdir(parents=True)
@@ -77,7 +78,8 @@ class Panels:
     def show(self, setup: Setup, queries: Sequence[Query], workers: int | None = None) -> list[Shown]:
         """Every query as it is shown, in the order given. Raises InputError for a question that cannot be drawn."""
         if self.options.layout == "panel":
-            _check_drawable(setup.subject.question)
+            for is_control in (False, True):
+                _check_drawable(self.prompt.question(setup.subject, is_control))
         if any(query.is_degraded for query in queries):
             self._radius[setup.id] = self._matching_radius(setup, queries)
         # Queries with the same references go to the same thread, so that no reference is decoded twice.
@@ -164,7 +166,7 @@ class Panels:
         a = (self._digest(query.path), _crop_of_a(setup, query), *([blur] if blur else []))
         parts.insert(0 if a_first else len(parts), a)
         if self.options.layout == "panel":
-            names = [_name("panel", setup.subject.question, a_first, parts)]
+            names = [_name("panel", self.prompt.question(setup.subject, query.is_control), a_first, parts)]
         else:
             names = [_name("tile", part) for part in parts]
         files = tuple(self.folder / name[:2] / f"{name}.jpg" for name in names)
@@ -175,7 +177,8 @@ class Panels:
         a = self._tile_a(setup, query)
         b = [self._tile(path, setup.crop) for path in shown.references]
         if self.options.layout == "panel":
-            return {shown.images[0].stem: draw(a, b, setup.subject.question, shown.a_first)}
+            question = self.prompt.question(setup.subject, query.is_control)
+            return {shown.images[0].stem: draw(a, b, question, shown.a_first)}
         tiles = [a, *b] if shown.a_first else [*b, a]
         return {path.stem: tile for path, tile in zip(shown.images, tiles, strict=True)}
 
@@ -275,7 +278,7 @@ def _check_drawable(question: str) -> None:
         question.encode("latin-1")
     except UnicodeEncodeError as error:
         raise InputError(
-            f"{question!r} cannot be drawn into a panel, which has Latin letters only; word the subject "
+            f"{question!r} cannot be drawn into a panel, which has Latin letters only; word it "
             "in them, or set --layout separate"
         ) from error
 

@@ -18,10 +18,11 @@ LONGEST = 200  # characters of a wording of the user's own
 
 @dataclass(frozen=True)
 class Subject:
-    """What has to be the same in two pictures (``same``), and what may differ (``allow``)."""
+    """What has to be the same in two pictures (``same``), and what may differ (``allow``); ``name`` of SUBJECTS."""
 
     same: str
     allow: str
+    name: str = "own"
 
     @property
     def question(self) -> str:
@@ -31,12 +32,8 @@ class Subject:
     def messages(self, layout: str, n: int, a_first: bool) -> Messages:
         """One user message for ``n`` references: with one image (a panel), or with n + 1 in the order shown."""
         answer = f"{self.question} Answer with one word and nothing else: yes or no."
-        image = {"type": "image"}
-        if layout == "panel":
-            return _message(self._task(_PANEL), image, answer)
-        a: list[str | dict[str, str]] = ["Image A:", image]
-        b: list[str | dict[str, str]] = ["Set of Images B:", *[image] * n]
-        return _message(self._task(_SEPARATE), *(a + b if a_first else b + a), answer)
+        task = self._task(_PANEL if layout == "panel" else _SEPARATE)
+        return message(task, *pictures(layout, n, a_first), answer)
 
     def _task(self, shown: str) -> str:
         return (
@@ -53,14 +50,17 @@ SUBJECTS = {
         "the same person",
         "age, lighting, pose, expression, hair style, beard, make-up, glasses and other accessories, background or "
         "picture quality",
+        "person",
     ),
     "object": Subject(
         "an object of the same class",
         "colour, size, number, make, viewpoint, lighting, background or picture quality",
+        "object",
     ),
     "breed": Subject(
         "an animal of the same breed",
         "age, coat colour, grooming, pose, viewpoint, accessories, lighting, background or picture quality",
+        "breed",
     ),
 }
 
@@ -79,6 +79,17 @@ def read_subject(value: Any) -> Subject:
     )
 
 
-def _message(*parts: str | dict[str, str]) -> Messages:
+def pictures(layout: str, n: int, a_first: bool) -> list[str | dict[str, str]]:
+    """Where images stand in a message: one panel, or A and n of B after captions, in the order shown."""
+    image = {"type": "image"}
+    if layout == "panel":
+        return [image]
+    a: list[str | dict[str, str]] = ["Image A:", image]
+    b: list[str | dict[str, str]] = ["Set of Images B:", *[image] * n]
+    return a + b if a_first else b + a
+
+
+def message(*parts: str | dict[str, str]) -> Messages:
+    """One of the user."""
     content = [{"type": "text", "text": part} if isinstance(part, str) else dict(part) for part in parts]
     return [{"role": "user", "content": content}]

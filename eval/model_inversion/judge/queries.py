@@ -39,6 +39,10 @@ class Query:
     path: str
 
     @property
+    def is_control(self) -> bool:
+        return self.kind != "reconstruction"
+
+    @property
     def is_positive(self) -> bool:
         return self.kind.startswith("positive")
 

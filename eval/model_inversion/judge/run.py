@@ -36,6 +36,7 @@ from cprt.records import write_json, write_jsonl
 from cprt.tables import write_csv
 from eval.model_inversion.collection.setups import Setup, read_setups
 from eval.model_inversion.judge.panels import Panels, Shown
+from eval.model_inversion.judge.prompt_files import OURS, Prompt
 from eval.model_inversion.judge.prompts import LAYOUTS
 from eval.model_inversion.judge.queries import KINDS, MOST_REFERENCES, Options, Query, plan
 from eval.model_inversion.judge.summary import summarise
@@ -52,6 +53,7 @@ class MiArguments:
     only: list[str] = option("only these set-ups, by name, leading part of a name, or id", factory=list)
     n: int = option("references in Set B, 1 to 5", 4)
     layout: str = option("one labelled picture, or separate images", "panel", choices=list(LAYOUTS))
+    prompt: str | None = option("YAML of prompts (judge/prompt_files.py); null: ours. A model may have its own", None)
     controls: int = option("control pairs of each kind for a set-up, 0 for none", 200)
     pad: bool = option("repeat references of a class that has fewer than n; else its queries are not shown", False)
     degraded: bool = option("show control pairs once more, A blurred as the reconstructions are", False)
@@ -82,31 +84,42 @@ class MiArguments:
 def main(argv: Sequence[str] | None = None) -> None:
     """Command line of ``cprt mi``."""
     (args,) = parse(MiArguments, argv, prog="cprt mi", description=__doc__)
-    specs = read_specs(args.models, "models")
+    specs = read_specs(
+        [{name: value for name, value in row.items() if name != "prompt"} for row in args.models], "models"
+    )
+    prompts = _prompts(args)
     reserved = [spec.name for spec in specs if spec.name.lower() in RESERVED]
     if reserved:
         raise InputError.at("models", f"{reserved[0]!r} is the name of another file in OUT", field="name")
     root, setups = read_setups(args.setups, args.only)
     out = Path(args.out)
     options = Options(args.n, args.layout, args.seed, args.order_seed, args.pad, args.degraded)
+    for setup in setups:
+        for prompt in prompts.values():
+            prompt.check(setup.subject, setup.name)
     planned = {setup.id: _plan(setup, args, options) for setup in setups}
     if args.dry_run:
         _print_calls(specs, setups, planned, options, out)
         return
 
-    models = open_models(specs, args.allow_remote)
+    models = open_models(specs, args.allow_remote, out / "answers.jsonl")
     judged: list[tuple[str, Setup, dict[str, Any]]] = []
     sign("cprt mi", out / "run.json")
     with ResponseCache(out / "answers.jsonl") as cache:
-        panels = Panels(root, out / "panels", options)
-        asked = [
-            (setup, Asked(setup, panels.show(setup, planned[setup.id], args.workers), options)) for setup in setups
-        ]
-        write_jsonl(out / "queries.jsonl", [row for _, queries in asked for row in queries.record(out)])
+        of_prompt = {}
+        for prompt in dict.fromkeys(prompts.values()):
+            panels = Panels(root, out / "panels", options, prompt)
+            of_prompt[prompt] = [
+                (setup, Asked(setup, panels.show(setup, planned[setup.id], args.workers), options, prompt))
+                for setup in setups
+            ]
+        every = [one for asked in of_prompt.values() for one in asked]
+        write_jsonl(out / "queries.jsonl", [row for _, queries in every for row in queries.record(out)])
         write_json(out / "setups.json", [setup.record() for setup in setups])
-        _check_some(asked)
-        hash_photos(path for _, queries in asked for shown in queries.shown for path in shown.images)
+        _check_some(every)
+        hash_photos(path for _, queries in every for shown in queries.shown for path in shown.images)
         for model in by_weights(models, lambda model: model.spec):
+            asked = of_prompt[prompts[model.spec.name]]
             keyed = [queries.requests(model.spec) for _, queries in asked]
             requests = dict(one for of_setup in keyed for one in of_setup if one is not None)
             again = with_status(find_outcomes(requests, cache, read, model.spec), args.retry) if args.retry else set()
@@ -118,10 +131,15 @@ def main(argv: Sequence[str] | None = None) -> None:
                     for shown, one in zip(queries.shown, of_setup, strict=True)
                 ]
                 judged.append((model.spec.name, setup, queries.write(out, model.spec, found, args.controls)))
-    config = {**vars(args), "models": [spec.record() for spec in specs]}
-    prompts = {setup.id: digest(setup.subject.messages(args.layout, args.n, True)) for setup in setups}
+    config = {**vars(args), "models": [spec.record() | {"prompt": prompts[spec.name].name} for spec in specs]}
+    digests = {
+        prompt.name: {
+            setup.id: digest(prompt.messages(setup.subject, False, args.layout, args.n, True)) for setup in setups
+        }
+        for prompt in dict.fromkeys(prompts.values())
+    }
     write_run(
-        "cprt mi", out, config, {"setups": args.setups}, prompts=prompts, setups=[setup.record() for setup in setups]
+        "cprt mi", out, config, {"setups": args.setups}, prompts=digests, setups=[setup.record() for setup in setups]
     )
     raise_first(model.stopped for model in models)
     for name, setup, summary in judged:
@@ -129,6 +147,20 @@ def main(argv: Sequence[str] | None = None) -> None:
     if all(summary["counts"]["error"] == summary["n"] > 0 for _, _, summary in judged):
         first = judged[0][2]["problems"][0]["reason"]
         raise InputError(f"{out}: every query ended in an error (the first: {first})")
+
+
+def _prompts(args: MiArguments) -> dict[str, Prompt]:
+    """Name of a judge -> what it is asked. Raises InputError."""
+    read: dict[str | None, Prompt] = {None: OURS}
+    found = {}
+    for number, row in enumerate(args.models, start=1):
+        path = row.get("prompt", args.prompt)
+        if path is not None and not isinstance(path, str):
+            raise InputError.at(f"models[{number}]", "must be the name of a file, or null", field="prompt")
+        if path not in read:
+            read[path] = Prompt.read(str(path), f"models[{number}]" if "prompt" in row else "options")
+        found[str(row["name"])] = read[path]
+    return found
 
 
 def _plan(setup: Setup, args: MiArguments, options: Options) -> list[Query]:
@@ -150,8 +182,8 @@ def read(text: str) -> tuple[Status, str | None]:
 class Asked:
     """All queries of one set-up as they are shown, and what kept responses to them mean."""
 
-    def __init__(self, setup: Setup, shown: Sequence[Shown], options: Options):
-        self.setup, self.shown, self.options = setup, shown, options
+    def __init__(self, setup: Setup, shown: Sequence[Shown], options: Options, prompt: Prompt):
+        self.setup, self.shown, self.options, self.prompt = setup, shown, options, prompt
 
     def requests(self, spec: ModelSpec) -> list[tuple[str, Request] | None]:
         """What this judge is asked about each query, and the key of it; None for one that cannot be shown."""
@@ -160,7 +192,9 @@ class Asked:
     def _request(self, spec: ModelSpec, shown: Shown) -> tuple[str, Request]:
         """Keyed by what is shown and by what is asked about: equal names, or images, in other classes never mix."""
         query = shown.query
-        messages = self.setup.subject.messages(self.options.layout, len(shown.references), shown.a_first)
+        messages = self.prompt.messages(
+            self.setup.subject, query.is_control, self.options.layout, len(shown.references), shown.a_first
+        )
         request = Request(messages, shown.images)
         key = cache_key(
             judge=spec.name,
@@ -186,6 +220,7 @@ class Asked:
                 "pad": self.options.pad,
                 "blur": shown.blur,
                 "layout": self.options.layout,
+                "prompt": self.prompt.name,
                 "a_first": shown.a_first,
                 "seed": self.options.seed,
                 "order_seed": self.options.order_seed,

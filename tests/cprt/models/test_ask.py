@@ -11,7 +11,9 @@ from PIL import Image
 
 from cprt.errors import InputError
 from cprt.images import load_image
-from cprt.models.ask import Model
+from cprt.models import local as local_module
+from cprt.models.ask import Model, ask, open_models
+from cprt.models.checkpoint import load_model
 from cprt.models.local import LocalModel
 from cprt.models.response_cache import ResponseCache
 from cprt.models.spec import ModelSpec, Request
@@ -105,6 +107,80 @@ def test_a_photo_that_cannot_be_read_is_an_error_beside_the_answers(
     with ResponseCache(tmp_path / "answers.jsonl") as cache:
         Model(ModelSpec.read(row, "spec")).ask(requests, cache, "asking")
         assert "a" in cache and "b" not in cache and "broken.png" in cache["b"]["error"]
+
+
+@pytest.mark.parametrize("size", [(201, 1), (1, 300), (1, 1)])
+def test_a_photo_that_the_processor_does_not_take_is_an_error_beside_the_answers(
+    demo_base: Path, photos: list[Path], tmp_path: Path, size: tuple[int, int]
+):
+    """The rest of its batch is asked, and says what it says without it."""
+    Image.new("RGB", size).save(tmp_path / "odd.png")
+    row = {"name": "m", "model": str(demo_base), "max_new_tokens": 6, "dtype": "float32", "batch_size": 4}
+    asked = [*photos, tmp_path / "odd.png"]
+    model = Model(ModelSpec.read(row, "spec"))
+    with ResponseCache(tmp_path / "answers.jsonl") as cache:
+        model.ask({path.name: Request(user("Name", None), (path,)) for path in asked}, cache, "asking")
+        said = {name: cache[name] for name in ("0.png", "1.png", "2.png", "odd.png")}
+    local = LocalModel(str(demo_base), dtype="float32")
+    for photo in photos:
+        assert said[photo.name]["text"] == local.generate([(user("Name", None), [load_image(photo)])], 6)[0].text
+    if size != (1, 1):
+        assert said["odd.png"]["error"].startswith(f"{tmp_path}/odd.png: the model's processor does not take it (")
+        assert "aspect ratio" in said["odd.png"]["error"]
+
+
+def test_adapters_of_one_base_load_it_once_and_say_what_they_say_alone(
+    demo_base: Path, photos: list[Path], tmp_path: Path, monkeypatch
+):
+    from peft import LoraConfig, get_peft_model
+
+    adapters: list[str | None] = [None]
+    for seed in range(3):
+        torch.manual_seed(seed)
+        target = ["q_proj", "v_proj"] if seed else ["o_proj"]
+        config = LoraConfig(r=4, lora_alpha=64, target_modules=rf".*language_model.*({'|'.join(target)})")
+        tuned = get_peft_model(load_model(str(demo_base)), config)
+        for name, weight in tuned.named_parameters():
+            if "lora_B" in name:
+                torch.nn.init.normal_(weight, std=0.3)
+        tuned.save_pretrained(tmp_path / f"adapter_{seed}")
+        adapters.append(str(tmp_path / f"adapter_{seed}"))
+    adapters.append(None)  # and back again
+    loaded: list[str] = []
+
+    def counted(model: str, *args, **more):
+        loaded.append(model)
+        return load_model(model, *args, **more)
+
+    rows = [
+        {"name": f"m{n}", "model": str(demo_base), "adapter": adapter, "max_new_tokens": 12, "dtype": "float32"}
+        for n, adapter in enumerate(adapters)
+    ]
+    texts = []
+    monkeypatch.setattr(local_module, "load_model", counted)
+    with ResponseCache(tmp_path / "answers.jsonl") as cache:
+        for model in open_models([ModelSpec.read(row, "spec") for row in rows], False, None):
+            requests = {f"{model.spec.name} {path}": Request(user("Name", None), (path,)) for path in photos}
+            ask(model, requests, cache)
+            texts.append([cache[key]["text"] for key in requests])
+    assert loaded == [str(demo_base)]
+    for adapter, said in zip(adapters, texts, strict=True):
+        alone = LocalModel(str(demo_base), adapter, dtype="float32")
+        assert said == [alone.generate([(user("Name", None), [load_image(path)])], 12)[0].text for path in photos]
+    assert len({tuple(said) for said in texts}) == 4
+
+
+def test_without_a_network_a_model_of_the_hub_is_told_at_once_unless_there_are_answers(tmp_path: Path):
+    spec = ModelSpec.read({"name": "m", "model": "nobody/has-this-model"}, "spec")
+    with pytest.raises(InputError, match=r"^nobody/has-this-model: cannot be loaded as a model \([^\n]*\)$"):
+        open_models([spec], False, tmp_path / "answers.jsonl")
+    (tmp_path / "answers.jsonl").touch()
+    (model,) = open_models([spec], False, tmp_path / "answers.jsonl")
+    with ResponseCache(tmp_path / "answers.jsonl") as cache:
+        cache.put([("a", {"text": "kept"})])
+        ask(model, {"a": Request(user("?"))}, cache)  # asks nothing, needs nothing
+        with pytest.raises(InputError, match="cannot be loaded as a model"):
+            ask(model, {"b": Request(user("?"))}, cache)
 
 
 def test_no_such_model_is_bad_input(tmp_path: Path):

@@ -1,0 +1,160 @@
+"""``cprt mi-study``: people judge what judges judged: a draw of queries, rating sheets, and what came of them.
+
+First ``--runs OUT``, the folder that ``cprt mi`` wrote, makes the study: ``sheets/NAME.csv`` for each rater (number,
+picture, and an empty answer: yes, no or unsure), ``instruction.txt``, and ``key.csv``, which raters do not get.
+Pictures are the panels in OUT/panels, which sheets name; none is copied. Then the same command with ``--answers
+STUDY/sheets/*.csv`` reads the filled sheets and writes ``raters/NAME/SETUP/judge.csv`` and ``raters/majority/...``,
+which ``cprt mi-compare --runs OUT STUDY/raters`` takes as judges like any other, and ``study.json``: agreement of
+raters, what they say of controls, and the agreement of the majority with each judge.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cprt.config import option, parse, run
+from cprt.errors import InputError
+from cprt.files import write_text
+from cprt.provenance import sign, write_run
+from cprt.records import read_json, write_json
+from cprt.tables import read_csv, write_csv
+from eval.model_inversion.metrics.show import figure, percent
+from eval.model_inversion.study.answers import (
+    MAJORITY,
+    alpha,
+    control_rates,
+    majority,
+    read_sheet,
+    with_judges,
+    write_verdicts,
+)
+from eval.model_inversion.study.sheets import KEY, SHEET, assign, draw, read_key
+
+_INSTRUCTION = """\
+Each picture of your sheet shows Image A beside the Set of Images B and a question under them. Open the pictures in the
+order of the sheet and write yes, no or unsure into the column answer. Do not look anything up, and do not compare your
+answers with anybody's.
+"""
+
+
+@dataclass
+class StudyArguments:
+    runs: str = option("folder that cprt mi wrote, with its panels")
+    out: str = option("folder of the study", writes=("sheets", "key.csv", "instruction.txt", "raters", "study.json"))
+    answers: list[str] = option("filled sheets; without them the study is drawn", factory=list)
+    reconstructions: int = option("reconstructions to draw, evenly over set-ups", 200)
+    controls: int = option("control pairs to draw, half of each kind", 40)
+    people: int = option("people who rate", 3)
+    each: int | None = option("pictures for each of them; null: all", None)
+    resamples: int = option("bootstrap resamples of the classes", 2000)
+    seed: int = option("seed of the draw, of the order and of the resamples", 0)
+
+    def __post_init__(self) -> None:
+        for name in ("reconstructions", "people", "each"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value}")
+        for name in ("controls", "resamples", "seed"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative, not {getattr(self, name)}")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Command line of ``cprt mi-study``."""
+    (args,) = parse(StudyArguments, argv, prog="cprt mi-study", description=__doc__)
+    if not (Path(args.runs) / "queries.jsonl").is_file():
+        raise InputError.at(args.runs, "has no queries.jsonl in it, as cprt mi writes it")
+    if args.answers:
+        _evaluate(args)
+    else:
+        _draw(args)
+
+
+def _draw(args: StudyArguments) -> None:
+    out = Path(args.out)
+    filled = next((path for path in sorted((out / "sheets").glob("*.csv")) if _is_filled(path)), None)
+    if filled is not None:
+        raise InputError.at(filled, "has answers in it; draw the new study into another --out")
+    asked = draw(Path(args.runs), args.reconstructions, args.controls, args.seed)
+    sheets = assign(len(asked), args.people, min(args.each or len(asked), len(asked)), args.seed)
+    sign("cprt mi-study", out / "run.json")
+    for number, places in enumerate(sheets, start=1):
+        rows = [(asked[place].number, asked[place].picture, "") for place in places]
+        write_csv(out / "sheets" / f"rater{number:02}.csv", SHEET, rows)
+    write_csv(out / "key.csv", KEY, [one.row() for one in asked])
+    write_text(out / "instruction.txt", _INSTRUCTION)
+    write_run("cprt mi-study", out, args, {}, seed=args.seed)
+    counts = Counter(one.kind for one in asked)
+    pairs = f"{counts['positive']} positive and {counts['negative']} negative"
+    kinds = f"{counts['reconstruction']} reconstructions, {pairs}"
+    print(
+        f"{out / 'sheets'}: {args.people} sheets of {len(sheets[0])} pictures; in all {kinds} controls. Pictures lie "
+        f"in {args.runs}, the key is not for raters. Filled in: cprt mi-study --runs {args.runs} --out {out} "
+        f"--answers {out}/sheets/*.csv"
+    )
+
+
+def _evaluate(args: StudyArguments) -> None:
+    out, judges = Path(args.out), Path(args.runs)
+    key = read_key(out / "key.csv")
+    names = [Path(path).stem for path in args.answers]
+    doubled = [name for name, count in Counter(names).items() if count > 1]
+    if doubled or MAJORITY in names:
+        raise InputError(
+            f"answers: {(doubled or [MAJORITY])[0]!r} cannot be the name of a rater's sheet, or is there twice"
+        )
+    said = {name: read_sheet(Path(path), key) for name, path in zip(names, args.answers, strict=True)}
+    everybody = majority(list(said.values()))
+    sign("cprt mi-study", out / "run.json")
+    for name, of_rater in {**said, MAJORITY: everybody}.items():
+        write_verdicts(out / "raters" / name, of_rater, key)
+    manifest = read_json(judges / "setups.json")
+    write_json(out / "raters" / "setups.json", manifest)
+    setups = {row["id"]: row["name"] for row in manifest}
+    reconstructions = [number for number, one in key.items() if one.kind == "reconstruction"]
+    report = {
+        "raters": {
+            name: {
+                "answered": len(of_rater),
+                "labels": dict(Counter(of_rater.values())),
+                **control_rates(of_rater, key),
+            }
+            for name, of_rater in said.items()
+        },
+        "majority": {
+            "labels": dict(Counter(everybody[number] for number in reconstructions if number in everybody)),
+            **control_rates(everybody, key),
+        },
+        "alpha": alpha(list(said.values()), reconstructions),
+        "judges": with_judges(everybody, key, judges, setups, args.resamples, args.seed),
+    }
+    write_json(out / "study.json", report)
+    inputs = {f"answers of {name}": path for name, path in zip(names, args.answers, strict=True)}
+    write_run("cprt mi-study", out, args, inputs | {"key": str(out / "key.csv")}, seed=args.seed)
+    _print(report, out, judges)
+
+
+def _print(report: Mapping[str, Any], out: Path, judges: Path) -> None:
+    print(f"{out / 'study.json'}: {len(report['raters'])} raters, Krippendorff's alpha {figure(report['alpha'])}")
+    for name, row in report["raters"].items():
+        rates = [percent(row[rate]["rate"], row[rate]["ci"]) for rate in ("hit_rate", "false_alarm_rate")]
+        print(f"  {name}: {row['answered']} answers; yes to pairs of one class {rates[0]}, of two {rates[1]}")
+    for row in report["judges"]:
+        print(
+            f"  majority and {row['judge']}: kappa {figure(row['kappa'], row['ci']['kappa'])}, same verdict "
+            f"{percent(row['agreement'], row['ci']['agreement'])} of {row['n']}"
+        )
+    print(f"  raters as judges beside E: cprt mi-compare --runs {judges} {out / 'raters'} --standard ... --out ...")
+
+
+def _is_filled(path: Path) -> bool:
+    """Whether somebody has written an answer into a sheet."""
+    return any(row["answer"] for _, row in read_csv(path).need(SHEET))
+
+
+if __name__ == "__main__":
+    run(main, "cprt mi-study")

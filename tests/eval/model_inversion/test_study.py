@@ -1,0 +1,181 @@
+"""People as judges: what is drawn, what raters see, and what their answers become."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from collection import ID, configure, describe, make
+from loopback import Misbehaving
+from sklearn.metrics import cohen_kappa_score
+
+from cprt.errors import InputError
+from eval.model_inversion.compare import run as compare
+from eval.model_inversion.judge import run as judge
+from eval.model_inversion.study.answers import alpha, majority
+from eval.model_inversion.study.run import main
+from eval.model_inversion.study.sheets import assign
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """24 reconstructions of four classes, 12 controls, one judge that always says yes."""
+    folder = tmp_path_factory.mktemp("mi")
+    root = make(folder, classes=4, images=6)
+    with Misbehaving(lambda body: ("Yes.", "stop")) as server:
+        judge.main([*configure(folder, describe(folder, root), server.url, "one"), "--controls", "6"])
+    return folder / "out"
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def fill(path: Path, answers: list[str]) -> str:
+    content = rows(path)
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(content[0])
+        writer.writerows([row["number"], row["picture"], answer] for row, answer in zip(content, answers, strict=True))
+    return str(path)
+
+
+def drawn(judged: Path, out: Path, *more: str) -> list[dict[str, str]]:
+    main(["--runs", str(judged), "--out", str(out), "--reconstructions", "16", "--controls", "6", *more])
+    return rows(out / "key.csv")
+
+
+def test_a_study_is_drawn_evenly_and_sheets_tell_nothing(judged: Path, tmp_path: Path):
+    key = drawn(judged, tmp_path, "--people", "3", "--each", "11")
+    assert Counter(row["kind"] for row in key) == {"reconstruction": 16, "positive": 3, "negative": 3}
+    assert [int(row["number"]) for row in key] == list(range(1, 23))
+    assert len({row["picture"] for row in key}) == 22 and all((judged / row["picture"]).is_file() for row in key)
+    sheets = [rows(tmp_path / "sheets" / f"rater{number:02}.csv") for number in (1, 2, 3)]
+    assert [len(sheet) for sheet in sheets] == [11] * 3
+    assert {tuple(row) for sheet in sheets for row in sheet} == {("number", "picture", "answer")}
+    seen = Counter(row["number"] for sheet in sheets for row in sheet)
+    assert set(seen.values()) <= {1, 2} and len(seen) == 22
+    for sheet in sheets:
+        assert not any(row["answer"] for row in sheet)
+        assert [row["number"] for row in sheet] != sorted((row["number"] for row in sheet), key=int)
+        assert all("positive" not in row["picture"] and "CelebA" not in row["picture"] for row in sheet)
+    assert drawn(judged, tmp_path / "again", "--people", "3", "--each", "11") == key  # the seed decides
+    assert drawn(judged, tmp_path / "other", "--seed", "1") != key
+
+
+def test_filled_sheets_become_judges_and_are_held_against_each(judged: Path, tmp_path: Path, capsys):
+    study = tmp_path / "study"
+    key = {row["number"]: row for row in drawn(judged, study)}
+    sheets = [study / "sheets" / f"rater{number:02}.csv" for number in (1, 2, 3)]
+
+    def honest(row: dict[str, str]) -> str:
+        kind, number = key[row["number"]]["kind"], int(row["number"])
+        return {"positive": "yes", "negative": "no"}.get(kind) or ("yes" if number % 3 else "no")
+
+    answers = [[honest(row) for row in rows(path)] for path in sheets]
+    answers[1] = [{"yes": "No ", "no": "YES"}[answer] if i < 4 else answer for i, answer in enumerate(answers[1])]
+    answers[2] = ["unsure" if i < 2 else "" if i < 4 else answer for i, answer in enumerate(answers[2])]
+    words = [fill(path, given) for path, given in zip(sheets, answers, strict=True)]
+    with pytest.raises(InputError, match=r"rater01\.csv: has answers in it; draw the new study into another --out"):
+        drawn(judged, study)
+    main(["--runs", str(judged), "--out", str(study), "--answers", *words, "--resamples", "50"])
+    report = json.loads((study / "study.json").read_text())
+    assert [row["answered"] for row in report["raters"].values()] == [22, 22, 20]
+    assert report["raters"]["rater01"]["hit_rate"]["rate"] == 1.0
+    assert report["raters"]["rater01"]["false_alarm_rate"]["rate"] == 0.0
+    assert report["alpha"] < 1 and "Krippendorff's alpha 0." in capsys.readouterr().out
+
+    votes: dict[str, list[str]] = {}
+    for path in sheets:
+        for row in rows(path):
+            votes.setdefault(row["number"], []).append(row["answer"].strip().lower())
+    expected = {}
+    for number, given in votes.items():
+        if key[number]["kind"] == "reconstruction":
+            yes, no = given.count("yes"), given.count("no")
+            label = "refused" if yes == no else "yes" if yes > no else "no"
+            expected[key[number]["class"], key[number]["filename"]] = label
+    of_majority = rows(study / "raters" / "majority" / ID / "judge.csv")
+    assert {(row["class"], row["filename"]): row["label"] for row in of_majority} == expected
+    (found,) = report["judges"]
+    clear = [label for label in expected.values() if label != "refused"]
+    assert (found["judge"], found["n"]) == ("one", len(clear))
+    assert found["agreement"] == pytest.approx(clear.count("yes") / len(clear))  # the judge always says yes
+
+    # As judges like any other, beside E: agreement of any two raters, and FPR with people as the truth.
+    standard = tmp_path / "standard" / ID / "prediction.csv"
+    standard.parent.mkdir(parents=True)
+    lines = [f"{row['filename']},{row['class']},yes" for row in rows(judged / "one" / ID / "judge.csv")]
+    standard.write_text("filename,class,prediction\n" + "\n".join(lines))
+    words = ["--runs", str(judged), str(study / "raters"), "--standard", str(tmp_path / "standard")]
+    compare.main([*words, "--out", str(tmp_path / "compare"), "--resamples", "20"])
+    result = json.loads((tmp_path / "compare" / "compare.json").read_text())
+    people = [f"raters/{name}" for name in ("majority", "rater01", "rater02", "rater03")]
+    assert result["judges"] == ["out/one", *people]
+    (row,) = [row for row in result["agreement"] if row["judges"] == ["raters/rater01", "raters/rater02"]]
+    pairs = [
+        (one, two.strip().lower())
+        for a, one in zip(rows(sheets[0]), answers[0], strict=True)
+        for b, two in zip(rows(sheets[1]), answers[1], strict=True)
+        if a["number"] == b["number"] and key[a["number"]]["kind"] == "reconstruction"
+    ]
+    assert row["n"] == 16 and row["kappa"] == pytest.approx(cohen_kappa_score(*zip(*pairs, strict=True)))
+
+
+def test_the_majority_and_alpha_by_hand():
+    sheets = [{1: "yes", 2: "no", 3: "yes", 4: "refused"}, {1: "yes", 2: "yes", 4: "refused"}, {1: "no", 3: "yes"}]
+    assert majority(sheets) == {1: "yes", 2: "refused", 3: "yes", 4: "refused"}
+    assert alpha([{1: "yes", 2: "no"}, {1: "yes", 2: "no"}], [1, 2]) == 1.0
+    assert alpha([{1: "yes"}], [1]) is None
+    # Two raters, three items, one difference; six answers, three of each: 1 - (6 - 1) x 1 / (3 x 3).
+    found = alpha([{1: "yes", 2: "no", 3: "yes"}, {1: "yes", 2: "no", 3: "no"}], [1, 2, 3])
+    assert found == pytest.approx(1 - 5 / 9)
+
+
+def test_everybody_gets_as_many_and_pictures_get_equally_many():
+    sheets = assign(10, 4, 5, 0)
+    assert all(len(set(sheet)) == 5 for sheet in sheets)
+    assert Counter(place for sheet in sheets for place in sheet) == dict.fromkeys(range(10), 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"answer": "maybe"}, "field 'answer': 'maybe' is not one of yes, no, unsure"),
+        ({"number": "99"}, "field 'number': 99 is not that picture in the key: another study?"),
+        ({"number": "x"}, "field 'number': 'x' is not the number of a picture"),
+        ({"picture": "p.jpg"}, "is not that picture in the key"),
+        ({"answer": ""}, "has no answers in it"),
+    ],
+)
+def test_a_sheet_that_does_not_fit_is_one_line(judged: Path, tmp_path: Path, change: dict[str, str], said: str):
+    drawn(judged, tmp_path)
+    path = tmp_path / "sheets" / "rater01.csv"
+    content: list[dict[str, Any]] = [{**row, "answer": "yes"} | change for row in rows(path)]
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, content[0])
+        writer.writeheader()
+        writer.writerows(content)
+    with pytest.raises(InputError) as caught:
+        main(["--runs", str(judged), "--out", str(tmp_path), "--answers", str(path)])
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+    assert not (tmp_path / "raters").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--reconstructions", "99"], "has 24 reconstructions, 99 are to be drawn"),
+        (["--controls", "20"], "has 6 positive controls, 10 are to be drawn"),
+        (["--people", "0"], "people must be at least 1"),
+    ],
+)
+def test_what_cannot_be_drawn_is_told(judged: Path, tmp_path: Path, words: list[str], said: str):
+    with pytest.raises(InputError, match=said):
+        main(["--runs", str(judged), "--out", str(tmp_path / "out"), "--reconstructions", "4", *words])
+    assert not (tmp_path / "out").exists()
