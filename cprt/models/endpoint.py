@@ -9,14 +9,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import io
-import ipaddress
 import itertools
 import json
 import logging
-import os
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -26,7 +24,9 @@ from urllib.parse import urlsplit
 from cprt import __version__
 from cprt.errors import InputError
 from cprt.images import load_image, read_bare_jpeg
+from cprt.models.address import is_loopback, read_key
 from cprt.models.completion import Unusable, is_filtered, read_completion, read_error
+from cprt.models.options import Options
 from cprt.models.rate_limiter import (
     LONGEST_WAIT,
     RATE_LIMIT_RETRIES,
@@ -39,9 +39,6 @@ from cprt.models.rate_limiter import (
 from cprt.models.spec import ModelSpec, Request, Response
 
 LONGEST_RESPONSE = 64 * 2**20  # bytes; 100,000 tokens with twenty alternatives each have less
-# Options that some endpoints refuse by name; a request is then asked again without. OpenAI's newer models know no
-# max_tokens, take only their own temperature, and give no logprobs while they reason.
-_YIELDING = ("max_tokens", "temperature", "logprobs")
 _CALLS_A_POOL = 8
 
 
@@ -60,7 +57,7 @@ class _Failure:
         return self.status is None or self.status == 200 or is_retried(self.status)
 
     @property
-    def refuses_options(self) -> bool:
+    def may_be_about_options(self) -> bool:
         return self.status in (400, 422) and not is_filtered(self.code)
 
 
@@ -80,10 +77,8 @@ class Endpoint:
                 f"{spec.name}: its endpoint is on another machine, and images would leave this one; "
                 "set --allow_remote true if they may"
             )
-        self._key = read_key(spec)
-        self._dropped: set[str] = set()
-        self._top_logprobs = spec.top_logprobs  # fewer where the endpoint allows fewer
-        self._gave_logprobs = False
+        self._key = read_key(spec.api_key_env, spec.name)
+        self._options = Options(spec)
         place = urlsplit(spec.base_url)
         secrets = [part for part in (self._key, spec.base_url, place.netloc, place.hostname) if part and len(part) > 4]
         self._secret = re.compile("|".join(map(re.escape, secrets)) + r"|[A-Za-z0-9+/=_-]{60,}|data:image\S+")
@@ -149,28 +144,26 @@ class Endpoint:
         except InputError as error:  # a photo that cannot be read says nothing about the endpoint
             return Response(error=str(error))
         faults = limited = 0
-        without: set[str] = set()  # what is left out this once, since nobody says what the endpoint refuses
+        without: Collection[str] = ()  # what is left out this once, since nobody says what the endpoint refuses
         while True:
             await self.limiter.enter()
-            sent = self._options(without)
+            sent = self._options.to_send(without)
             try:
                 outcome = await self._call(messages, sent)
             finally:
                 self.limiter.leave()
             if isinstance(outcome, Response):
                 self.limiter.answered()
-                self._gave_logprobs |= outcome.logprobs is not None
-                if not self._gave_logprobs:
-                    self._dropped |= without
-                return replace(outcome, **self._differences(sent))
+                self._options.answered(outcome, without)
+                return replace(outcome, **self._options.differences(sent))
             if outcome.status in (401, 403):
                 source = f"the key in {self.spec.api_key_env}" if self.spec.api_key_env else "a call without a key"
                 raise Stopped(f"{self.spec.name}: the endpoint refuses {source} (HTTP {outcome.status})")
-            if outcome.refuses_options and self._yield(outcome, sent):
-                continue
-            if outcome.refuses_options and "logprobs" in sent and not self._gave_logprobs:
-                without = {"logprobs"}
-                continue
+            if outcome.may_be_about_options:
+                if self._options.refuse(outcome.about, sent):
+                    continue
+                if without := self._options.may_be_refused(sent):
+                    continue
             if is_filtered(outcome.code):
                 self.limiter.answered()
                 return Response(text="", refused=True, finish=outcome.code)
@@ -207,39 +200,6 @@ class Endpoint:
             {"role": message["role"], "content": [part(content) for content in message["content"]]}
             for message in request.messages
         ]
-
-    def _options(self, without: set[str]) -> dict[str, Any]:
-        """What is sent beside the messages, less what this endpoint has refused."""
-        spec, dropped = self.spec, self._dropped | without
-        options: dict[str, Any] = {"model": spec.model}
-        if spec.max_new_tokens is not None:
-            options["max_completion_tokens" if "max_tokens" in dropped else "max_tokens"] = spec.max_new_tokens
-        if spec.temperature is not None and "temperature" not in dropped:
-            options["temperature"] = spec.temperature
-        if self._top_logprobs is not None and "logprobs" not in dropped:
-            options |= {"logprobs": True, "top_logprobs": self._top_logprobs}
-        return options
-
-    def _differences(self, sent: dict[str, Any]) -> dict[str, Any]:
-        """How a request differed from what was wanted, as fields of its response."""
-        wanted = {"temperature": self.spec.temperature, "logprobs": self.spec.top_logprobs}
-        listed = sent.get("top_logprobs", self.spec.top_logprobs)
-        return {
-            "dropped": tuple(sorted(name for name, value in wanted.items() if value is not None and name not in sent)),
-            "made": None if listed == self.spec.top_logprobs else {"top_logprobs": listed},
-        }
-
-    def _yield(self, failure: _Failure, sent: dict[str, Any]) -> bool:
-        """Whether the endpoint refused an option that the request can do without, or with less of it."""
-        about = failure.about
-        refused = [name for name in _YIELDING if name in sent and re.search(rf"(?:\b|_){name}\b", about, re.IGNORECASE)]
-        if not refused:
-            return False
-        if refused[0] == "logprobs" and (fewer := fewer_logprobs(about, sent["top_logprobs"])):
-            self._top_logprobs = min(self._top_logprobs or fewer, fewer)
-        else:
-            self._dropped.add(refused[0])
-        return True
 
     async def _call(self, messages: Any, options: dict[str, Any]) -> Response | _Failure:
         import httpx2
@@ -281,35 +241,6 @@ class Endpoint:
         return " ".join(plain.split())[:200]
 
 
-def read_key(spec: ModelSpec) -> str | None:
-    """The key that goes to the model's endpoint, None where it asks for none. Raises InputError."""
-    if spec.api_key_env is None:
-        return None
-    key = os.environ.get(spec.api_key_env, "").strip()
-    if not key:
-        raise InputError(f"{spec.name}: the environment variable {spec.api_key_env} with the key is not set")
-    if not re.fullmatch(r"[!-~]+", key):
-        raise InputError(
-            f"{spec.name}: what is in the environment variable {spec.api_key_env} is no key (it holds a blank, a line "
-            "break or another character that no header takes)"
-        )
-    return key
-
-
-def fewer_logprobs(about: str, asked: int) -> int | None:
-    """How many alternatives a token to ask for instead, from an endpoint's refusal of ``asked``; None: none at all.
-
-    The largest smaller number that stands alone in the message ("max allowed: 5", "between 0 and 5"); 5, which most
-    services give, where it speaks of the number without saying which is allowed.
-    """
-    named = [int(number) for number in re.findall(r"(?<![\w.-])\d{1,4}(?![\w-]|\.\d)", about)]
-    allowed = [number for number in named if 1 <= number < asked]
-    if allowed:
-        return max(allowed)
-    speaks_of_it = asked in named or re.search(r"\btop_logprobs\b", about, re.IGNORECASE)
-    return 5 if asked > 5 and speaks_of_it else None
-
-
 def data_url(path: Path, max_pixels: int | None, image_format: str) -> str:
     """A photo as a base64 data URL: upright, in RGB, shrunk to ``max_pixels``, and encoded anew from its pixels.
 
@@ -327,12 +258,3 @@ def data_url(path: Path, max_pixels: int | None, image_format: str) -> str:
     else:
         image.save(buffer, "JPEG", quality=95, subsampling=0)
     return f"data:image/{image_format};base64,{base64.b64encode(buffer.getvalue()).decode()}"
-
-
-def is_loopback(url: str) -> bool:
-    """Whether the endpoint is on this machine. A name other than localhost is not looked up and counts as remote."""
-    host = (urlsplit(url).hostname or "").removesuffix(".")
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import dataclasses
-import ipaddress
 import json
 import re
 import typing
@@ -21,6 +20,7 @@ from cprt.config import fits
 from cprt.errors import InputError
 from cprt.files import without_halves
 from cprt.models.adapter import other_base, pixel_cap
+from cprt.models.address import is_address
 from cprt.models.checkpoint import identity, revision_of
 from cprt.models.response_cache import cache_key
 from cprt.prompts import Messages, digest
@@ -35,14 +35,6 @@ def image_digest(path: Path) -> str:
 @cache
 def _image_digest(path: Path, modified: int) -> str:
     return file_digest(path)
-
-
-_LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]*[A-Za-z0-9_])?"  # of a host's name
-_ADDRESS = re.compile(
-    rf"https?://(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|{_LABEL}(?:\.{_LABEL})*\.?)(?::(?P<port>[0-9]{{1,5}}))?"
-    r"(?:/[A-Za-z0-9._~!$&'()*+,;=:@%/-]*)?",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True)
@@ -221,7 +213,7 @@ class ModelSpec:
             if self.max_new_tokens is None:
                 raise fail("max_new_tokens", "a local model needs a limit")
             return
-        if not _is_address(self.base_url):
+        if not is_address(self.base_url):
             raise fail("base_url", "must be http(s)://HOST[:PORT]/PATH with no user, password, query or blank in it")
         if self.api_key_env is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.api_key_env):
             raise fail("api_key_env", "is not the name of an environment variable")
@@ -287,16 +279,6 @@ class ModelSpec:
         if self.other_base is not None:
             place["note"] = self.other_base
         return {**{name: value for name, value in dataclasses.asdict(self).items() if value is not None}, **place}
-
-
-def _is_address(url: str) -> bool:
-    match = _ADDRESS.fullmatch(url)
-    if match is None or (match["port"] is not None and not 1 <= int(match["port"]) <= 65535):
-        return False
-    try:
-        return match["ipv6"] is None or ipaddress.IPv6Address(match["ipv6"]) is not None
-    except ValueError:
-        return False
 
 
 def read_specs(rows: Sequence[Mapping[str, Any]], option: str) -> list[ModelSpec]:

@@ -1,0 +1,79 @@
+"""What an endpoint is asked beside the messages, and what it takes of it: some options are refused by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import Any
+
+from cprt.models.spec import ModelSpec, Response
+
+# A request that is refused for one of these is asked again without. OpenAI's newer models know no max_tokens, take only
+# their own temperature, and give no logprobs while they reason.
+_YIELDING = ("max_tokens", "temperature", "logprobs")
+
+
+class Options:
+    """The options of one endpoint's requests. What it has refused is not sent again."""
+
+    def __init__(self, spec: ModelSpec):
+        self._spec = spec
+        self._refused: set[str] = set()
+        self._top_logprobs = spec.top_logprobs  # fewer where the endpoint allows fewer
+        self._gave_logprobs = False
+
+    def to_send(self, without: Collection[str] = ()) -> dict[str, Any]:
+        """Fields of a request, ``without`` some of them this once."""
+        spec, left_out = self._spec, self._refused.union(without)
+        options: dict[str, Any] = {"model": spec.model}
+        if spec.max_new_tokens is not None:
+            options["max_completion_tokens" if "max_tokens" in left_out else "max_tokens"] = spec.max_new_tokens
+        if spec.temperature is not None and "temperature" not in left_out:
+            options["temperature"] = spec.temperature
+        if self._top_logprobs is not None and "logprobs" not in left_out:
+            options |= {"logprobs": True, "top_logprobs": self._top_logprobs}
+        return options
+
+    def refuse(self, about: str, sent: dict[str, Any]) -> bool:
+        """Whether the endpoint's words name an option that a request can do without, or with less of it."""
+        named = [name for name in _YIELDING if name in sent and re.search(rf"(?:\b|_){name}\b", about, re.IGNORECASE)]
+        if not named:
+            return False
+        if named[0] == "logprobs" and (fewer := fewer_logprobs(about, sent["top_logprobs"])):
+            self._top_logprobs = min(self._top_logprobs or fewer, fewer)
+        else:
+            self._refused.add(named[0])
+        return True
+
+    def may_be_refused(self, sent: dict[str, Any]) -> Collection[str]:
+        """What to try without, once, where a refusal names nothing: logprobs that never came."""
+        return ("logprobs",) if "logprobs" in sent and not self._gave_logprobs else ()
+
+    def answered(self, response: Response, without: Collection[str]) -> None:
+        """A request was answered, perhaps for being asked ``without`` something."""
+        self._gave_logprobs |= response.logprobs is not None
+        if not self._gave_logprobs:
+            self._refused.update(without)
+
+    def differences(self, sent: dict[str, Any]) -> dict[str, Any]:
+        """How a request differed from what was wanted, as fields of its response."""
+        wanted = {"temperature": self._spec.temperature, "logprobs": self._spec.top_logprobs}
+        listed = sent.get("top_logprobs", self._spec.top_logprobs)
+        return {
+            "dropped": tuple(sorted(name for name, value in wanted.items() if value is not None and name not in sent)),
+            "made": None if listed == self._spec.top_logprobs else {"top_logprobs": listed},
+        }
+
+
+def fewer_logprobs(about: str, asked: int) -> int | None:
+    """How many alternatives a token to ask for instead, from an endpoint's refusal of ``asked``; None: none at all.
+
+    The largest smaller number that stands alone in the message ("max allowed: 5", "between 0 and 5"); 5, which most
+    services give, where it speaks of the number without saying which is allowed.
+    """
+    named = [int(number) for number in re.findall(r"(?<![\w.-])\d{1,4}(?![\w-]|\.\d)", about)]
+    allowed = [number for number in named if 1 <= number < asked]
+    if allowed:
+        return max(allowed)
+    speaks_of_it = asked in named or re.search(r"\btop_logprobs\b", about, re.IGNORECASE)
+    return 5 if asked > 5 and speaks_of_it else None
