@@ -11,7 +11,6 @@ from typing import Any
 
 from cprt.errors import InputError
 from cprt.models.adapter import read_config, read_record, recorded_prompt
-from cprt.models.decoding import SCORE_LEAD_IN
 from cprt.models.spec import ModelSpec, Request, read_specs
 from cprt.prompts import PROMPTS, TARGETS, Prompt, build
 from cprt.records import Label
@@ -37,7 +36,7 @@ class Judge:
     def request(self, photo: Path) -> Request:
         lead_in = None
         if self.expected and self.spec.base_url is None:
-            lead_in = SCORE_LEAD_IN if self.prompt.target == "score" else ""
+            lead_in = f'{{"{self.prompt.score_key}": ' if self.prompt.target == "score" else ""
         return Request(self.prompt.messages(), (photo,), lead_in)
 
     def record(self) -> dict[str, Any]:
@@ -173,9 +172,6 @@ def _judges(
             judges.append(Judge(_name(spec.name, prompt.name, several), spec, prompt, expected))
             if spec.adapter is not None and trained is not None and prompt.digest != trained.digest:
                 print(f"note: {asked_otherwise(spec.adapter, trained)}")
-    foreign = next((judge for judge in judges if judge.expected and judge.prompt.score_key != "score"), None)
-    if foreign is not None:
-        raise InputError(f"decoding expected reads scores under the key score, not {foreign.prompt.score_key}")
     doubled = [name for name, count in Counter(judge.name for judge in judges).items() if count > 1]
     if doubled:
         raise InputError(f"prompt: two prompts would write to {doubled[0]!r}: give each file a name of its own")

@@ -31,7 +31,9 @@ def predict(judge: Judge, label: Label, outcome: Outcome[Answer], taxonomy: Taxo
     ``expected_score`` and ``median_score`` of the distribution (with ``label_mass``, how much of the probability is on
     scores at all), ``composed_score`` by the exact function from the attributes that the text names.
     """
-    distribution = _summary(outcome.response) if judge.expected and outcome.response is not None else None
+    distribution = (
+        _summary(outcome.response, judge.prompt.score_key) if judge.expected and outcome.response is not None else None
+    )
     decoded: dict[str, Any] = {}
     answer = outcome.value or Answer("unparsed")
     # Behind a lead-in of ours every model writes a number; one that stated none in its own answer has not judged.
@@ -58,8 +60,8 @@ def predict(judge: Judge, label: Label, outcome: Outcome[Answer], taxonomy: Taxo
     )
 
 
-def _summary(response: Response) -> Summary | None:
+def _summary(response: Response, score_key: str) -> Summary | None:
     distribution = response.distribution  # of a local model, over all scores
     if distribution is None and response.logprobs is not None:
-        distribution = from_top_logprobs(response.logprobs)
+        distribution = from_top_logprobs(response.logprobs, score_key)
     return None if distribution is None else summarise(distribution)

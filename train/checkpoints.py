@@ -122,6 +122,7 @@ def checkpoint_faults(checkpoint: str) -> Iterator[None]:
 def _check_state(path: Path) -> None:
     """Raises InputError unless every field has its type and the run is somewhere on its way."""
     state, kinds = read_object(path), typing.get_type_hints(TrainerState)
+    kinds |= dict.fromkeys(("logging_steps", "eval_steps", "save_steps"), float | None)  # whatever the class says
     kinds["stateful_callbacks"] = dict
     for name, value in state.items():
         if name not in kinds or not fits(value, kinds[name]):

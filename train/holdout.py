@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from cprt.errors import InputError
 from cprt.images import load_image
 from cprt.metrics.bootstrap import Floats, interval, resample
 from cprt.metrics.severity import bias, level_accuracy, mae, pearson, spearman
-from cprt.models.decoding import SCORE_LEAD_IN, summarise
+from cprt.models.decoding import summarise
 from cprt.models.local import LocalModel
 from cprt.records import Pair, read_pairs
 from cprt.scoring import levels_of
@@ -27,6 +28,7 @@ from cprt.taxonomy import Taxonomy
 # so few photos it picks the worse of two judges a third of the time, mean absolute error a tenth.
 GREATER_IS_BETTER = {"mae": False, "expected_mae": False}
 _RESAMPLES = 1000
+_SCORE = re.compile(r'"(\w+)": [01]\.[0-9]{3}\}$')  # how an answer ends
 _ENOUGH = 8  # scores from which on a constant is no accident
 
 
@@ -109,17 +111,19 @@ class HoldOut:
 
     def _ask(self, model: LocalModel, rows: Sequence[tuple[int, Pair]], silent: bool) -> list[tuple[Any, ...]]:
         """(index, score read, expected score) of each row."""
-        lead_in = None
-        if self.expected:
-            answer = self.pairs[0].completion[-1]["content"][0]["text"]
-            lead_in = SCORE_LEAD_IN if answer.startswith(SCORE_LEAD_IN) else ""
+        # An answer is {"KEY": SCORE}, or has its attributes before that.
+        answer = self.pairs[0].completion[-1]["content"][0]["text"]
+        stated = _SCORE.search(answer)
+        score_key = stated[1] if stated else "score"
+        alone = f'{{"{score_key}": '
+        lead_in = (alone if answer.startswith(alone) else "") if self.expected else None
         found: list[tuple[Any, ...]] = []
         with tqdm(total=len(rows), desc="asking the hold-out", unit="photo", leave=False, disable=silent) as progress:
             for start in range(0, len(rows), self.batch_size):
                 batch = rows[start : start + self.batch_size]
                 asked = [(pair.prompt, [load_image(self.root / path) for path in pair.images]) for _, pair in batch]
                 for (index, _), said in zip(batch, model.generate(asked, self.max_new_tokens, lead_in), strict=True):
-                    score = parse_answer(said.text, self.taxonomy).score if said.complete else None
+                    score = parse_answer(said.text, self.taxonomy, score_key).score if said.complete else None
                     expected = summarise(said.distribution or {}).mean if score is not None else None
                     found.append((index, score, expected))
                 progress.update(len(batch))

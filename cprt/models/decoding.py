@@ -20,14 +20,13 @@ SCORES = tuple(f"{thousandths / 1000:.3f}" for thousandths in range(1001))
 SCORE_LEAD_IN = '{"score": '  # how an answer of target "score" begins
 LEAST = 1e-8  # what is less probable is not kept
 
-_STATED = re.compile(r'"score"\s*:\s*(?=[0-9.])')
 _NUMBER = re.compile(r"[01](?:\.[0-9]*)?")
 _LONGEST = len(SCORES[0])  # characters of a score; what follows them is not told apart
 
 
-def stated_lead_in(text: str) -> str | None:
+def stated_lead_in(text: str, score_key: str = "score") -> str | None:
     """An answer's text up to the number it states as its (last) score; None where it states none in JSON."""
-    found = [match.end() for match in _STATED.finditer(text)]
+    found = [match.end() for match in re.finditer(rf'"{re.escape(score_key)}"\s*:\s*(?=[0-9.])', text)]
     return text[: found[-1]] if found else None
 
 
@@ -59,7 +58,7 @@ def summarise(distribution: Mapping[str, float]) -> Summary:
     return Summary(min(1.0, mean), median, min(1.0, mass))
 
 
-def from_top_logprobs(entries: Sequence[Mapping[str, Any]]) -> dict[str, float] | None:
+def from_top_logprobs(entries: Sequence[Mapping[str, Any]], score_key: str = "score") -> dict[str, float] | None:
     """Score -> probability from an endpoint's ``logprobs``: a token each, with ``top_logprobs`` as its alternatives.
 
     Only the way that the answer took is known. An alternative that leaves it in the middle of the number ("0.6" where
@@ -78,7 +77,7 @@ def from_top_logprobs(entries: Sequence[Mapping[str, Any]]) -> dict[str, float] 
     except (KeyError, TypeError, ValueError):
         return None
     text = "".join(token for token, _, _ in tokens)
-    lead_in = stated_lead_in(text)
+    lead_in = stated_lead_in(text, score_key)
     if lead_in is None:
         return None
     probabilities = np.zeros(len(SCORES))

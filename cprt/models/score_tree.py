@@ -8,6 +8,7 @@ Shapes: B rows, L tokens of the prompt (padding in front or behind the prefix), 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from cprt.models.decoding import SCORE_LEAD_IN, SCORES, kept
 
+_KEY = re.compile(r'"[^"]*"\s*:\s*$')  # the key that a score stands under, at the end of a lead-in
 DECIMALS = len(SCORES[0]) - 2
 # Every way to write a score with at most three decimals: 0, 0.7, 0.71, 0.712, 1, 1.0 ...
 NUMBERS = (
@@ -195,7 +197,8 @@ class ScoreReader:
 
     def _tree(self, lead_in: str) -> ScoreTree:
         """The tree of scores behind a lead-in. How its text is cut into tokens depends on its last words alone."""
-        end = lead_in[lead_in.rindex('"score"') :]
+        found = _KEY.search(lead_in)
+        end = found[0] if found else lead_in
         if end not in self._trees:
             self._trees[end] = ScoreTree.build(self._encode, "{" + end)
         return self._trees[end]

@@ -613,30 +613,36 @@ def test_photos_are_encoded_once_for_all_prompts_and_each_shared_text_once(demo,
 # --- Decodings -----------------------------------------------------------------------------------------------------
 
 
-def test_expected_decoding_of_a_local_model_is_the_mean_of_its_distribution(demo, demo_base, evaluated, tmp_path):
-    main(options(demo, demo_base, tmp_path, "--decoding", "expected", "--limit", "4", "--batch_size", "3"))
-    found, labels = rows(tmp_path), read_labels(demo.test_labels)
-    assert [row["text"] for row in found] == list(texts(evaluated).values())[:4]  # greedy as before
+def test_expected_decoding_of_a_local_model_is_the_mean_of_its_distribution(demo, demo_base, tmp_path):
+    """Under the prompt's own key, where the answer states a score; one that states none gets no expectation."""
+    own = tmp_path / "own.yaml"
+    own.write_text("name: own\npolicy: Look.\nquestion: Rate the brightness. Answer as JSON.\nscore_key: brightness\n")
+    more = ("--decoding", "expected", "--limit", "4", "--batch_size", "3")
+    main([*options(demo, demo_base, tmp_path / "own", *more), "--prompt", str(own)])
+    found, labels = rows(tmp_path / "own"), read_labels(demo.test_labels)
     model = LocalModel(str(demo_base), dtype="float32")
     photo = load_image(demo.images / str(labels[2].image))
-    (generation,) = model.generate([(build("zero_shot").messages(), [photo])], 24, '{"score": ')
+    (generation,) = model.generate([(build(str(own)).messages(), [photo])], 24, '{"brightness": ')
     expected = summarise(generation.distribution)
     row = found[2]
+    assert row["status"] == "ok" and row["text"] == generation.text
     assert (row["expected_score"], row["median_score"], row["label_mass"]) == (
         pytest.approx(expected.mean, abs=1e-4),
         pytest.approx(expected.median, abs=2e-3),
         pytest.approx(expected.mass, rel=1e-3),
     )
-    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    metrics = json.loads((tmp_path / "own" / "metrics.json").read_text())
     assert set(metrics["decodings"]) == {"expected", "median"} and metrics["decodings"]["expected"]["coverage"] == 1
     truth = [label.score for label in labels[:4]]
     errors = [abs(row["expected_score"] - score) for row, score in zip(found, truth, strict=True)]
     assert metrics["decodings"]["expected"]["mae"] == pytest.approx(sum(errors) / 4)
-    assert metrics["coverage"] == 0  # the base states no score
-    record = json.loads((tmp_path / "run.json").read_text())
+    record = json.loads((tmp_path / "own" / "run.json").read_text())
     assert record["decoding"]["expected"] == "the tree of all scores" and record["dtype"] == "float32"
     assert sum(way["count"] for way in record["answers_made"]) == 4
     assert {way["batch"] for way in record["answers_made"]} == {1, 3}
+    main(options(demo, demo_base, tmp_path / "none", *more))  # the base knows no severity score
+    assert [row["status"] for row in rows(tmp_path / "none")] == ["unparsed"] * 4
+    assert {(row["expected_score"], row["label_mass"]) for row in rows(tmp_path / "none")} == {(None, None)}
 
 
 def test_attributes_compose_a_score_beside_the_stated_one(demo, tmp_path):

@@ -131,6 +131,7 @@ def text(pair: dict) -> dict:
     return next(part for part in pair["prompt"][0]["content"] if part["type"] == "text")
 
 
+PARTS = "field 'prompt': content must be a text, or parts"
 PAIRS = {
     "placeholder of an image": (lambda pair: text(pair).update(text="Look <|image_pad|>"), "holds '<|image_pad|>'"),
     "an end in the prompt": (lambda pair: text(pair).update(text="Look.<|im_end|>"), "holds '<|im_end|>'"),
@@ -145,10 +146,16 @@ PAIRS = {
     "no image": (lambda pair: image(pair).update(type="text", text="?"), "texts and one image"),
     "two images": (lambda pair: text(pair).update(type="image"), "texts and one image"),
     "a video": (lambda pair: image(pair).update(type="video"), "texts and one image"),
-    "a text that is a number": (lambda pair: text(pair).update(text=7), "texts and one image"),
+    "a text that is a number": (lambda pair: text(pair).update(text=7), PARTS),
     "content that is a text": (lambda pair: pair["prompt"][0].update(content="Look."), "texts and one image"),
-    "content that is null": (lambda pair: pair["prompt"][0].update(content=None), "texts and one image"),
-    "parts that are texts": (lambda pair: pair["prompt"][0].update(content=["Look."]), "texts and one image"),
+    "content that is null": (
+        lambda pair: pair["prompt"][0].update(content=None),
+        PARTS,
+    ),
+    "parts that are texts": (
+        lambda pair: pair["prompt"][0].update(content=["Look."]),
+        PARTS,
+    ),
     "two answers": (lambda pair: pair["completion"].append(pair["completion"][0]), "one text of the assistant"),
     "an answer of the user": (lambda pair: pair["completion"][0].update(role="user"), "one text of the assistant"),
     "an image for an answer": (
@@ -169,7 +176,7 @@ def test_odd_pairs_are_refused_by_name(sft, demo, tmp_path, change, reason):
     (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     status, line = sft(pairs=folder)
     assert status == 2 and reason in line, line
-    assert str(folder / "train.jsonl") in line and f"pair {rows[5]['id']!r}" in line
+    assert (f"{folder / 'train.jsonl'}: " in line and f"pair {rows[5]['id']!r}" in line) or "train.jsonl:6: " in line
 
 
 def launch(demo, root, output: Path, *more: str) -> subprocess.CompletedProcess[str]:

@@ -14,11 +14,14 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 import train.sft
 from cprt.config import run
 from cprt.errors import InputError
-from train.checkpoints import UNFINISHED, claim
+from cprt.provenance import file_digest
+from train.checkpoints import UNFINISHED, check_resume, claim
 
 # Forked from this process, so that a run need not import everything anew; a kill reaches it as it reaches any process.
 fork = multiprocessing.get_context("fork")
@@ -234,6 +237,101 @@ def test_a_damaged_checkpoint_is_not_resumed(runs, stopped, fault):
         "no optimiser": "holds no optimiser",
         "no record": "no run.json",
     }[fault] in line
+
+
+def reseal(checkpoint: Path) -> dict:
+    """Whoever tampers with a checkpoint can name the digests of what he wrote; returns the recipe in its record."""
+    record = json.loads((checkpoint / "run.json").read_text())
+    files = [path for path in checkpoint.iterdir() if path.name != "run.json"]
+    record["files"] = {path.name: file_digest(path) for path in files}
+    (checkpoint / "run.json").write_text(json.dumps(record))
+    return record["recipe"]
+
+
+STATE = [{"global_step": step} for step in ("x", None, -1, 0, 10**9, 1.5, True)]
+STATE += [{"max_steps": "x"}, {"max_steps": None}, {"epoch": "x"}, {"epoch": None}, {"num_train_epochs": "x"}]
+STATE += [
+    {"log_history": "x"},
+    {"log_history": [3]},
+    {"stateful_callbacks": "x"},
+    {"train_batch_size": "x"},
+    {"odd": 1},
+]
+
+
+@pytest.mark.parametrize("change", ["[]", "null", '"x"', "{", "", "{}", *STATE], ids=str)
+def test_a_hostile_state_is_one_line(stopped, change):
+    checkpoint = stopped / "checkpoint-5"
+    path = checkpoint / "trainer_state.json"
+    path.write_text(change if isinstance(change, str) else json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(InputError, match=r"trainer_state\.json") as error:
+        check_resume(checkpoint, reseal(checkpoint))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "[]",
+        "null",
+        '"x"',
+        "{",
+        "",
+        "{}",
+        {"files": []},
+        {"files": {"../../secret": "0"}},
+        {"files": {"x": 1}},
+        {"recipe": 3},
+    ],
+    ids=str,
+)
+def test_a_hostile_record_is_one_line(stopped, change):
+    checkpoint = stopped / "checkpoint-5"
+    (stopped.parent / "secret").write_text("")
+    recipe, path = reseal(checkpoint), checkpoint / "run.json"
+    path.write_text(change if isinstance(change, str) else json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(InputError) as error:
+        check_resume(checkpoint, recipe)
+    assert "\n" not in str(error.value) and "checkpoint-5" in str(error.value)
+
+
+class Evil:
+    """Pickled, it runs a command where it is loaded."""
+
+    def __init__(self, mark: Path):
+        self.mark = mark
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.mark}",)
+
+
+@pytest.mark.parametrize("name", ["optimizer.pt", "scheduler.pt", "rng_state.pth"])
+@pytest.mark.parametrize("content", ["pickle", "nothing", "another"])
+def test_no_pickle_of_a_checkpoint_is_run(runs, stopped, tmp_path, name, content):
+    checkpoint, mark = stopped / "checkpoint-5", tmp_path / "ran"
+    torch.save({"pickle": Evil(mark), "another": {"no": "such thing"}, "nothing": None}[content], checkpoint / name)
+    if content == "nothing":
+        (checkpoint / name).write_bytes(b"")
+    reseal(checkpoint)
+    status, line = runs.finish(stopped, "--resume_from_checkpoint", "last")
+    assert status == 2 and "checkpoint-5: cannot be loaded (" in line, line
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("change", ["other names", "one layer of four", "NaN"])
+def test_another_adapter_in_a_checkpoint_is_not_resumed(runs, stopped, change):
+    """PEFT passes over what does not fit: the run would go on from random weights."""
+    path = stopped / "checkpoint-5" / "adapter_model.safetensors"
+    weights = load_file(path)
+    changed = {
+        "other names": {name.replace("q_proj", "Q_proj"): weight for name, weight in weights.items()},
+        "one layer of four": {name: weight for name, weight in weights.items() if ".layers.0." in name},
+        "NaN": {name: weight * float("nan") for name, weight in weights.items()},
+    }[change]
+    save_file(changed, path)
+    reseal(stopped / "checkpoint-5")
+    status, line = runs.finish(stopped, "--resume_from_checkpoint", "last")
+    assert status == 2 and "checkpoint-5: cannot be loaded (" in line, line
 
 
 def test_a_full_disk_leaves_the_last_checkpoint(runs, stopped, whole):

@@ -257,6 +257,9 @@ def test_more_or_fewer_decimals_than_three(steps: list[dict[str, float]], expect
 )
 def test_the_lead_in_is_the_answers_own_text_up_to_its_score(text: str, expected: str | None):
     assert stated_lead_in(text) == expected
+    own = text.replace('"score"', '"privacy_score"')
+    assert stated_lead_in(own) is None
+    assert stated_lead_in(own, "privacy_score") == (expected and expected.replace('"score"', '"privacy_score"'))
 
 
 # --- Figures of a distribution -------------------------------------------------------------------------------------
