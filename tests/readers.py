@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +16,36 @@ from PIL import Image
 from cprt.config import parse
 from cprt.files import read_text, read_yaml
 from cprt.images import load_image
+from cprt.metrics.results import to_json
 from cprt.models.response_cache import read_cache
 from cprt.models.spec import ModelSpec
+from cprt.prompts import build
 from cprt.provenance import made_by
-from cprt.records import read_json, read_jsonl, read_labels, read_object, read_pairs, read_predictions
+from cprt.records import (
+    Label,
+    Prediction,
+    read_json,
+    read_jsonl,
+    read_labels,
+    read_object,
+    read_pairs,
+    read_predictions,
+    write_jsonl,
+)
 from cprt.tables import read_csv
 from cprt.taxonomy import Taxonomy
 from data_prep.id_lists import read_ids
 from data_prep.labels.files import read_aliases, read_annotations, read_bench, read_table
 from data_prep.selection import read_map
 from eval.agreement import rows as agreement
-from eval.model_inversion.compare.inputs import from_yaml
+from eval.compare.runs import read_runs
+from eval.counterfactual import run as counterfactual
+from eval.judges import trained_prompt
+from eval.metrics import measure
+from eval.model_inversion.compare.inputs import from_folders, from_yaml
+from eval.model_inversion.metrics.evaluation import Inputs
 from eval.model_inversion.metrics.join import read_classifier, read_controls, read_judge, read_naturals
+from eval.model_inversion.standard.spec import ClassifierSpec
 
 TAXONOMY = Taxonomy.default()
 ZEROS = {key: 0 for key in TAXONOMY.keys}
@@ -91,7 +111,73 @@ _OPTIONS = (
 )
 _TAXONOMY = b'name: mine\nremove: [age]\nattributes:\n  - {key: pets, level: 4, question: "Are there pets?"}\n'
 _SETUPS = b"- name: A/B\n  standard: e.csv\n  judges:\n    gemini: j.csv\n    qwen: {file: j.csv, n: 4, order: 0}\n"
+_CLASSIFIER = {
+    "name": "E",
+    "library": "torchvision",
+    "architecture": "resnet18",
+    "weights": "e.csv",
+    "num_classes": 3,
+    "classes": "numeric",
+    "crop": [0, 0, 9, 9],
+    "resize": 64,
+    "mean": [0.5, 0.5, 0.5],
+    "std": [0.5, 0.5, 0.5],
+}
+_EVAL = {
+    "command": ["cprt", "eval"],
+    "config": {"judge": {"name": "a", "model": "nobody/nothing", "max_new_tokens": 9, "max_pixels": 9216}, "n": 1},
+    "prompt": {"name": "taxonomy", "target": "score", "sha256": build("taxonomy", "score").digest},
+    "decoding": {"greedy": True, "max_pixels": 9216},
+    "model": "nobody/nothing@main",
+    "adapter": None,
+    "taxonomy": TAXONOMY.digest,
+    "inputs": {"labels": {"sha256": hashlib.sha256(b"").hexdigest()}},
+}
 _MODEL = b"{name: a, model: b, base_url: 'http://127.0.0.1:1/v1', temperature: 1e-1, extra: {top_k: 1}}\n"
+
+_PROMPT = b"name: mine\npolicy: |\n  Say how private it is.\nquestion: ''\nscore_key: risk\n"
+
+
+def _record() -> bytes:
+    return json.dumps(_EVAL).encode()
+
+
+@cache
+def _metrics() -> bytes:
+    labels, predictions = _evaluated()
+    return json.dumps(to_json(measure(labels, predictions, TAXONOMY, "x", resamples=3))).encode()
+
+
+def _evaluated() -> tuple[list[Label], list[Prediction]]:
+    labels = [Label(id, None, None, level, score, None) for id, level, score in (("a", 4, 0.1), ("b", 1, 0.8))]
+    return labels, [Prediction("a", "m", "taxonomy", "ok", score=0.2), Prediction("b", "m", "taxonomy", "refused")]
+
+
+def _as(path: Path, name: str) -> str:
+    """A folder in which the file has the name that a run gives it, among what else is there."""
+    folder = path.parent / "folder of a run"
+    folder.mkdir(exist_ok=True)
+    _, predictions = _evaluated()
+    write_jsonl(folder / "predictions.jsonl", predictions)
+    for other, content in (("run.json", _record()), ("metrics.json", _metrics())):
+        (folder / other).write_bytes(content)
+    (folder / name).write_bytes(path.read_bytes())
+    return str(folder)
+
+
+def _compared(path: Path, name: str) -> Any:
+    (path.parent / "empty").touch()
+    folder = Path(_as(path, name))
+    return read_runs([folder], str(path.parent / "empty"), _evaluated()[0], TAXONOMY)
+
+
+def _judges(path: Path, name: str) -> Any:
+    folder = Path(_as(path, name))
+    for place in (folder / "judge" / "s" / "judge.csv", path.parent / "standard" / "s" / "prediction.csv"):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(_csv("filename,label,prediction", "1/a.png,yes,yes"))
+    return from_folders([str(folder)], Inputs("judge.csv", str(path.parent / "standard")))
+
 
 READERS: dict[str, Reader] = {
     "text": Reader(read_text, "ä\r\n写真\n".encode()),
@@ -134,6 +220,18 @@ READERS: dict[str, Reader] = {
         read_cache, b'{"key": "ab", "answer": {"text": "1"}}\n{"key": "cd", "answer": {"error": "x"}}\n'
     ),
     "run record": Reader(made_by, b'{"command": ["cprt", "eval", "--limit", "3"], "config": {}}'),
+    "prompt": Reader(lambda path: build(str(path), "score"), _PROMPT, ".yaml"),
+    "classifier's own": Reader(
+        lambda path: ClassifierSpec.read(read_object_of_yaml(path), "classifier"), json.dumps(_CLASSIFIER).encode()
+    ),
+    "record of an adapter": Reader(lambda path: trained_prompt(_as(path, "run.json"), TAXONOMY), _record()),
+    "record of a run, to repeat": Reader(
+        lambda path: counterfactual.read_runs([_as(path, "run.json")], TAXONOMY), _record()
+    ),
+    "record of a run, to compare": Reader(lambda path: _compared(path, "run.json"), _record()),
+    "metrics of a run": Reader(lambda path: _compared(path, "metrics.json"), _metrics()),
+    "record of judges": Reader(lambda path: _judges(path, "run.json"), _record()),
+    "set-ups of judges": Reader(lambda path: _judges(path, "setups.json"), b'[{"id": "s", "name": "A/B"}]'),
     "photo": Reader(load_image, _picture()),
 }
 

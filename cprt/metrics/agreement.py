@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cprt.metrics.bootstrap import CONFIDENCE, interval
 from cprt.taxonomy import LEVELS, Taxonomy
 
 Floats = NDArray[np.float64]
@@ -28,8 +29,6 @@ Answers = NDArray[np.int8]
 
 MISSING = -1
 KINDS = ("human", "model")
-_CONFIDENCE = 0.95
-_MOST_UNDEFINED = 0.05
 _BLOCK = 2_000_000  # cells of resampling weights multiplied at once
 
 
@@ -138,7 +137,7 @@ def measure(
             for i, j in combinations(range(len(annotators)), 2)
         ],
         "ci_method": {
-            "confidence": _CONFIDENCE,
+            "confidence": CONFIDENCE,
             "bootstrap": "percentile, over images",
             "resamples": resamples,
             "seed": seed,
@@ -243,7 +242,7 @@ class _Report:
             content: dict[str, Any] = {"n": int(n[part]), **{name: points[name][part] for name in figures}}
             if part == 0 or intervals_of_parts:
                 content["ci"] = {
-                    name: None if points[name][part] is None else _interval(values[1:, part])
+                    name: None if points[name][part] is None else interval(values[1:, part])
                     for name, values in figures.items()
                 }
             return content
@@ -324,11 +323,3 @@ _DEVIATIONS: dict[str, Callable[[Floats], Floats]] = {
 
 def _defined(value: Any) -> float | None:
     return None if np.isnan(value) else float(value)
-
-
-def _interval(values: Floats) -> list[float] | None:
-    known = values[~np.isnan(values)]
-    if not len(known) or len(known) < (1 - _MOST_UNDEFINED) * len(values):
-        return None
-    tail = 50 * (1 - _CONFIDENCE)
-    return [float(bound) for bound in np.percentile(known, [tail, 100 - tail])]

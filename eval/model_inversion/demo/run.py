@@ -42,7 +42,7 @@ from eval.model_inversion.demo.bench import (
 from eval.model_inversion.demo.network_judge import NetworkJudge
 from eval.model_inversion.demo.networks import stack
 from eval.model_inversion.demo.plot import draw
-from eval.model_inversion.demo.summary import by_kind, examples, table, verdicts
+from eval.model_inversion.demo.summary import by_kind, examples, shown, table, verdicts
 from eval.model_inversion.standard import run as standard
 
 OUT = Path("outputs/demo_mi")
@@ -88,6 +88,7 @@ def run_demo(out: Path, settings: Settings) -> dict[str, Any]:
         ("setups.yaml", "describes them for cprt mi, to ask a vision-language model"),
     ):
         print(f"  {out / path}: {what}")
+    print(f"\n{shown(summary)}")
     return summary
 
 

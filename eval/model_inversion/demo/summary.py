@@ -19,6 +19,7 @@ from eval.model_inversion.demo.bench import (
 )
 from eval.model_inversion.demo.plot import Shown
 
+ADVERSARIAL = ("someone else", "nobody")
 _KIND_HEADS = {
     "true": "the private person",
     "someone else": "someone else, changed",
@@ -69,6 +70,17 @@ def table(summary: Mapping[str, Any]) -> str:
         f"{judge['false_alarm_rate']:.1%} of two.",
     ]
     return "\n".join(lines)
+
+
+def shown(summary: Mapping[str, Any]) -> str:
+    """The demo's claim in one line, with its limit."""
+    kinds = summary["kinds"]
+    n, by_e, by_judge = (sum(kinds[kind][what] for kind in ADVERSARIAL) for what in ("n", "E", "judge"))
+    true = kinds["true"]
+    return (
+        f"Shown: of {n} adversarial pictures, none of the private person, E accepts {by_e} and the judge {by_judge}; "
+        f"of {true['n']} true ones the judge misses {true['n'] - true['judge']}."
+    )
 
 
 def examples(out: Path, settings: Settings, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[list[Shown]]:

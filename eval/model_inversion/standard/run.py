@@ -21,7 +21,7 @@ from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.provenance import sign, write_run
 from cprt.records import write_json
-from cprt.tables import write_csv
+from cprt.tables import read_csv, write_csv
 from eval.model_inversion.collection.layouts import LAYOUTS, find_images
 from eval.model_inversion.standard.classifier import Classifier, Outputs
 from eval.model_inversion.standard.extraction import StudentSpec, train_student
@@ -38,6 +38,10 @@ class StandardArguments:
     images: str = option("folder of reconstructions, CLASS/FILE")
     out: str = option("folder to write", writes=("prediction.csv", "standard.json"))
     layout: str = option("how images lie there, by the tool that wrote them", "classes", choices=list(LAYOUTS))
+    claims: str | None = option(
+        "prediction.csv of the target on the same images (natural ones): each is tried as the class that it predicted",
+        None,
+    )
     private: str | None = option("folder of private images, CLASS/FILE, for distance, FID and PRDC", None)
     clean: str | None = option("folder of private test images, CLASS/FILE, for the classifier's own accuracy", None)
     features: dict[str, Any] | None = option(
@@ -61,10 +65,11 @@ class StandardArguments:
 
 @dataclass(frozen=True)
 class Files:
-    """Images in folders of classes, sorted: ``paths`` and, for each, the ``classes`` entry of its folder."""
+    """Images in folders of classes, sorted: ``paths``, the ``classes`` they are tried as, and what rows call them."""
 
     paths: list[Path]
     classes: NDArray[Any]
+    names: list[str]
 
     @staticmethod
     def read(folder: str, layout: str = "classes") -> Files:
@@ -72,14 +77,31 @@ class Files:
         if not Path(folder).is_dir():
             raise InputError.at(folder, "is not a folder of images")
         found = find_images(Path(folder), layout)
-        return Files([path for _, path in found], np.asarray([name for name, _ in found], dtype=object))
+        classes = np.asarray([name for name, _ in found], dtype=object)
+        return Files([path for _, path in found], classes, [path.name for _, path in found])
+
+    def tried_as(self, predictions: str) -> Files:
+        """The same images as the classes that another classifier predicted for them, from its prediction.csv.
+
+        Raises InputError for an image that it says nothing of.
+        """
+        predicted = {
+            (row["class"], row["filename"]): row["predicted_class"]
+            for _, row in read_csv(predictions).need(("filename", "class", "predicted_class"))
+        }
+        for path, name in zip(self.paths, self.classes, strict=True):
+            if (name, path.name) not in predicted:
+                raise InputError.at(predictions, f"has no row for {name}/{path.name}")
+        classes = [predicted[name, path.name] for path, name in zip(self.paths, self.classes, strict=True)]
+        names = [f"{name}/{path.name}" for path, name in zip(self.paths, self.classes, strict=True)]
+        return Files(self.paths, np.asarray(classes, dtype=object), names)
 
     def of_classes(self, names: set[str]) -> Files:
         """Those of some classes. Raises InputError where there are none."""
         kept = [row for row, name in enumerate(self.classes) if name in names]
         if not kept:
             raise InputError(f"{self.paths[0].parent.parent}: has no images of the attacked classes")
-        return Files([self.paths[row] for row in kept], self.classes[kept])
+        return Files([self.paths[row] for row in kept], self.classes[kept], [self.names[row] for row in kept])
 
     def logits(self, index: ClassIndex) -> NDArray[np.int64]:
         """(N,) of the classes that the folders name."""
@@ -97,6 +119,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     }
     student = None if args.student is None else StudentSpec.read(args.student, "student")
     images = Files.read(args.images, args.layout)
+    if args.claims is not None:
+        images = images.tried_as(args.claims)
     private, clean = (None if folder is None else Files.read(folder) for folder in (args.private, args.clean))
     if private is None and (others or student):
         raise InputError(f"{', '.join([*others, *(['student'] if student else [])])}: needs --private")
@@ -191,12 +215,12 @@ def _write_predictions(
     path: Path, images: Files, claimed_N: NDArray[np.int64], seen: Outputs, index: ClassIndex
 ) -> None:
     rank, names, rows = ranks(seen, claimed_N), index.names, []
-    for row, (file, name) in enumerate(zip(images.paths, images.classes, strict=True)):
+    for row, (file, name) in enumerate(zip(images.names, images.classes, strict=True)):
         top5 = "" if len(names) <= 5 else "yes" if rank[row] < 5 else "no"
         probabilities = seen.probabilities[row]
         accepted = "yes" if rank[row] == 0 else "no"
         confidence = float(probabilities[claimed_N[row]])
-        rows.append((file.name, name, accepted, top5, confidence, names[int(probabilities.argmax())]))
+        rows.append((file, name, accepted, top5, confidence, names[int(probabilities.argmax())]))
     write_csv(path, HEADER, rows)
 
 

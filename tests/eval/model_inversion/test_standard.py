@@ -22,6 +22,7 @@ from cprt.metrics.bootstrap import ClusteredShare
 from cprt.provenance import file_digest
 from eval.model_inversion.demo.bench import images_folder, private_folder, setups
 from eval.model_inversion.demo.networks import stack
+from eval.model_inversion.metrics.join import read_naturals
 from eval.model_inversion.standard import run as standard
 from eval.model_inversion.standard.classifier import Outputs
 from eval.model_inversion.standard.features import frechet_distance
@@ -195,6 +196,27 @@ def test_files_of_another_tool_are_read_by_its_layout(bench, run, tmp_path):
     _, plain = run()
     assert (report["n"], report["top1_accuracy"]) == (plain["n"], plain["top1_accuracy"])
     assert report["confidence"] == pytest.approx(plain["confidence"])
+
+
+def test_natural_images_are_tried_as_the_class_that_the_target_takes_them_for(bench, run, tmp_path):
+    """Photos of other people in one folder: T says whom it takes each for, and E is asked about that."""
+    for number, path in enumerate(sorted((bench.out / "sources").rglob("*.png"))):
+        (tmp_path / "natural" / "0").mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, tmp_path / "natural" / "0" / f"{number}.png")
+    natural = str(tmp_path / "natural")
+    plain = {"weights": str(bench.out / "weights" / "plain.pt2"), "name": "T"}
+    by_t, _ = run(plain, images=natural, out=str(tmp_path / "t"))
+    by_e, report = run(images=natural, out=str(tmp_path / "e"), claims=str(by_t / "prediction.csv"))
+    said_t, said_e = rows(by_t / "prediction.csv"), rows(by_e / "prediction.csv")
+    assert [row["class"] for row in said_e] == [row["predicted_class"] for row in said_t]
+    assert [row["filename"] for row in said_e] == [f"0/{row['filename']}" for row in said_t]
+    accepted = [a["predicted_class"] == b["predicted_class"] for a, b in zip(said_t, said_e, strict=True)]
+    assert [row["prediction"] == "yes" for row in said_e] == accepted and any(accepted)
+    counts = read_naturals(by_e / "prediction.csv")
+    assert sum(count[True] for count in counts.values()) / report["n"] == report["top1_accuracy"]
+    (by_t / "prediction.csv").write_text("filename,class,predicted_class\n0.png,0,1\n")
+    with pytest.raises(InputError, match=r"prediction.csv: has no row for 0/1.png"):
+        run(images=natural, out=str(tmp_path / "e2"), claims=str(by_t / "prediction.csv"))
 
 
 def test_another_order_of_classes_gives_other_figures(bench, run):
