@@ -44,4 +44,5 @@ bench: setup  ## the measurements behind the numbers in the README
 	$(BIN)/python benchmarks/eval_speed.py
 	$(BIN)/python benchmarks/mi_calls.py
 	$(BIN)/python benchmarks/mi_panels.py
+	$(BIN)/python benchmarks/mi_coverage.py --rounds 200
 	$(BIN)/python benchmarks/image_cache.py

@@ -1,14 +1,14 @@
 """How often the 95% intervals of ``cprt mi-metrics`` and ``cprt mi-compare`` hold the truth, where it is known.
 
     python benchmarks/mi_coverage.py [--json FILE] [--rounds 1000] [--resamples 1000] [--classes 30 100 300 530]
-        [--images 5 50] [--correlations 0 0.02 0.2 0.3]
+        [--images 5 50] [--correlations 0 0.02 0.2 0.3] [--cells 0.54 0.27 0.12 0.07]
 
 Each round draws classes anew. A class has its own probabilities of the four cells (judge x E), from a Dirichlet
 distribution around those of the paper's golden case (CelebA, KEDMI, FaceNet64: FPR 78.4%, FNR 18.4%); its concentration
 gives the correlation between two reconstructions of one class. A second judge, T and five further set-ups on the same
 classes are drawn likewise for the difference of two settings, Type-I transfer and Kendall's tau. ``plain`` is Wilson's
 interval of the accuracy that takes all reconstructions for independent. The goal is 93 to 97%. A coverage of 1,000
-rounds is itself known to within 1.4 points.
+rounds is itself known to within 1.4 points. ``--cells`` are other shares of TP, FP, FN and TN.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ def counts_of(judge_by_e: Ints) -> Ints:
     return counts
 
 
-def truths() -> dict[str, float]:
+def truths(cells: NDArray[np.float64] = GOLDEN) -> dict[str, float]:
     """The figures of infinitely many classes."""
-    measured, _ = rates.measure(counts_of((GOLDEN[None] * 1500).round().astype(np.int64)), resamples=0)
+    measured, _ = rates.measure(counts_of((cells[None] * 1_500_000).round().astype(np.int64)), resamples=0)
     names = ("accuracy_standard", "accuracy_judge", "accuracy_gap", "fpr", "fnr", "kappa")
     found = {name: measured.figures[name] for name in names}
-    e, judge = zip((GOLDEN[:, 0].sum(), GOLDEN[0].sum()), *OTHERS, strict=True)
+    e, judge = zip((cells[:, 0].sum(), cells[0].sum()), *OTHERS, strict=True)
     return found | {
         "type_i_transfer": found["fpr"],  # T accepts any reconstruction equally often here
         "difference": float(SECOND_JUDGE[1, 0] - SECOND_JUDGE[0, 1]),
@@ -67,7 +67,12 @@ def truths() -> dict[str, float]:
 
 
 def intervals(
-    classes: int, images: int, correlation: float, resamples: int, rng: np.random.Generator
+    classes: int,
+    images: int,
+    correlation: float,
+    resamples: int,
+    rng: np.random.Generator,
+    cells: NDArray[np.float64],
 ) -> tuple[dict[str, Sequence[float] | None], float]:
     """Those of one round, by the names of ``truths``; and the design effect of the judge's accuracy."""
 
@@ -75,7 +80,7 @@ def intervals(
         return draw(cells, classes, images, correlation, rng)
 
     seed = int(rng.integers(2**31))
-    counts = counts_of(drawn(GOLDEN))
+    counts = counts_of(drawn(cells))
     measured, shares = rates.measure(counts, resamples=resamples, seed=seed)
     rejected = rng.binomial(counts[:, rates.NO], T_ACCEPTS)  # by the judge, of what T accepts
     joint = np.zeros((classes, 5, 5, 2), dtype=np.int64)
@@ -96,15 +101,22 @@ def intervals(
 
 
 def coverage(
-    classes: int, images: int, correlation: float, *, rounds: int, resamples: int, seed: int = 0
+    classes: int,
+    images: int,
+    correlation: float,
+    *,
+    rounds: int,
+    resamples: int,
+    seed: int = 0,
+    cells: NDArray[np.float64] = GOLDEN,
 ) -> dict[str, float]:
     """Share of rounds whose interval holds the truth, by figure; and the mean ``design_effect``."""
     rng = np.random.default_rng([seed, classes, images, round(1000 * correlation)])
-    truth = truths()
+    truth = truths(cells)
     held = dict.fromkeys(truth, 0)
     effects = []
     for _ in range(rounds):
-        found, design_effect = intervals(classes, images, correlation, resamples, rng)
+        found, design_effect = intervals(classes, images, correlation, resamples, rng, cells)
         effects.append(design_effect)
         for name, value in truth.items():
             bounds = found[name]
@@ -117,17 +129,25 @@ def main() -> None:
     parser.add_argument("--classes", type=int, nargs="+", default=[30, 100, 300, 530])
     parser.add_argument("--images", type=int, nargs="+", default=[5, 50])
     parser.add_argument("--correlations", type=float, nargs="+", default=[0, 0.02, 0.2, 0.3])
+    parser.add_argument(
+        "--cells", type=float, nargs=4, metavar=("TP", "FP", "FN", "TN"), help="shares; default: golden"
+    )
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--resamples", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", help="file for the figures")
     args = parser.parse_args()
+    cells = GOLDEN
+    if args.cells is not None:
+        tp, fp, fn, tn = args.cells
+        cells = np.array([[tp, fn], [fp, tn]]) / sum(args.cells)
     names = [*truths(), "design_effect"]
     print(f"| classes | images | correlation | {' | '.join(names)} |")
     print("|---" * (3 + len(names)) + "|", flush=True)
     rows: list[dict[str, Any]] = []
     for classes, images, correlation in product(args.classes, args.images, args.correlations):
-        found = coverage(classes, images, correlation, rounds=args.rounds, resamples=args.resamples, seed=args.seed)
+        options = {"rounds": args.rounds, "resamples": args.resamples, "seed": args.seed, "cells": cells}
+        found = coverage(classes, images, correlation, **options)
         shown = " | ".join(f"{found[name]:.1f}" if name == "design_effect" else f"{found[name]:.3f}" for name in names)
         print(f"| {classes} | {images} | {correlation} | {shown} |", flush=True)
         rows.append({"classes": classes, "images": images, "correlation": correlation, **found})

@@ -38,6 +38,7 @@ FOLDERS: dict[str, dict[str, Any]] = {
     "paper": {"labels": "X"},
     "mi": {"models": [{"name": "a", "model": "b"}], "setups": "X"},
     "mi-standard": {"classifier": {}, "images": "."},
+    "mi-study": {"runs": "."},
     "mi-compare": {"setups": "X"},
 }
 ONLY_RECORDED: dict[str, dict[str, Any]] = {  # they go on in a folder that fills over hours, by records of their own
@@ -59,6 +60,7 @@ MADE = {
     "paper": ["table1.csv", "table6.tex", "table6.md"],
     "mi": ["answers.jsonl", "queries.jsonl", "setups.json", "judge/setup/judge.csv"],
     "mi-standard": ["prediction.csv", "standard.json"],
+    "mi-study": ["sheets/rater01.csv", "key.csv", "instruction.txt", "raters/setups.json", "study.json"],
     "mi-compare": ["compare.json", "compare.csv", "compare.html", "compare.png", "false_positives.csv"],
 }
 
@@ -207,13 +209,11 @@ def test_what_is_neither_file_nor_folder_is_no_output(tmp_path: Path, command: s
     assert run(command, "", tmp_path) == "out: is empty"
 
 
-def test_scores_have_one_record_for_table_and_page(tmp_path: Path):
-    write_run("cprt score", tmp_path / "r.jsonl", {})
-    put(tmp_path / "r.jsonl"), put(tmp_path / "r.html")
-    for name in ("r.jsonl", "r.html"):
-        check_output("cprt score", tmp_path / name, None)
-    with pytest.raises(InputError, match="no other.run.json says that cprt score made it"):
-        check_output("cprt score", put(tmp_path / "other.html"), None)
+def test_table_and_page_of_scores_have_a_record_each(tmp_path: Path):
+    write_run("cprt score", put(tmp_path / "r.jsonl"), {})
+    check_output("cprt score", tmp_path / "r.jsonl", None)
+    with pytest.raises(InputError, match="no r.html.run.json says that cprt score made it"):
+        check_output("cprt score", put(tmp_path / "r.html"), None)
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,8 @@ def main() -> None:
         check_images(root, [image for pair in pairs for image in pair.images], decode=True)
         if args.resume_from_checkpoint is None:
             clear_output(output)
-        take_room(output, tensors, processor)
+        if args.save_strategy == "no":  # no checkpoint would have it
+            take_room(output, tensors, processor)
         if data.wandb:
             tracking = WandbRun(record, output, args.resume_from_checkpoint)
             trainer.add_callback(tracking)

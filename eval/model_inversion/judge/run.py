@@ -23,23 +23,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cprt.answers.yes_no import NOT_SHOWN, read_verdict, yes_probability
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.models.ask import ask, by_weights, hash_photos, open_models, raise_first
-from cprt.models.outcome import Outcome, Status, find_outcomes, with_status
-from cprt.models.response_cache import ResponseCache, cache_key, read_cache
-from cprt.models.spec import ModelSpec, Request, read_specs
+from cprt.models.outcome import Outcome, find_outcomes, with_status
+from cprt.models.response_cache import ResponseCache, read_cache
+from cprt.models.spec import ModelSpec, read_specs
 from cprt.prompts import digest
 from cprt.provenance import sign, write_run
 from cprt.records import write_json, write_jsonl
-from cprt.tables import write_csv
 from eval.model_inversion.collection.setups import Setup, read_setups
-from eval.model_inversion.judge.panels import Panels, Shown
+from eval.model_inversion.judge.asked import Asked, read
+from eval.model_inversion.judge.panels import Panels
 from eval.model_inversion.judge.prompt_files import OURS, Prompt
 from eval.model_inversion.judge.prompts import LAYOUTS
-from eval.model_inversion.judge.queries import KINDS, MOST_REFERENCES, Options, Query, plan
-from eval.model_inversion.judge.summary import summarise
+from eval.model_inversion.judge.queries import MOST_REFERENCES, Options, Query, plan
 
 RETRY = ("refused", "unparsed")
 RESERVED = ("panels", "answers.jsonl", "queries.jsonl", "setups.json", "run.json")  # no judge may be called so
@@ -169,115 +167,6 @@ def _plan(setup: Setup, args: MiArguments, options: Options) -> list[Query]:
         return queries
     first = {image.path for image in setup.reconstructions[: args.limit]}
     return [query for query in queries if query.kind != "reconstruction" or query.path in first]
-
-
-def read(text: str) -> tuple[Status, str | None]:
-    """Status of a judge's words, and its verdict: yes or no."""
-    verdict = read_verdict(text)
-    if verdict == "yes" or verdict == "no":
-        return "ok", verdict
-    return verdict, None
-
-
-class Asked:
-    """All queries of one set-up as they are shown, and what kept responses to them mean."""
-
-    def __init__(self, setup: Setup, shown: Sequence[Shown], options: Options, prompt: Prompt):
-        self.setup, self.shown, self.options, self.prompt = setup, shown, options, prompt
-
-    def requests(self, spec: ModelSpec) -> list[tuple[str, Request] | None]:
-        """What this judge is asked about each query, and the key of it; None for one that cannot be shown."""
-        return [None if shown.problem is not None else self._request(spec, shown) for shown in self.shown]
-
-    def _request(self, spec: ModelSpec, shown: Shown) -> tuple[str, Request]:
-        """Keyed by what is shown and by what is asked about: equal names, or images, in other classes never mix."""
-        query = shown.query
-        messages = self.prompt.messages(
-            self.setup.subject, query.is_control, self.options.layout, len(shown.references), shown.a_first
-        )
-        request = Request(messages, shown.images)
-        key = cache_key(
-            judge=spec.name,
-            kind=query.kind,
-            source=query.source,
-            claims=query.claims,
-            file=query.file,
-            content=spec.key(request),
-        )
-        return key, request
-
-    def record(self, out: Path) -> list[dict[str, Any]]:
-        """Rows of queries.jsonl."""
-        return [
-            {
-                "setup": self.setup.id,
-                "kind": shown.query.kind,
-                "class": shown.query.claims,
-                "file": shown.query.file,
-                "path": shown.query.path,
-                "references": list(shown.references),
-                "n": self.options.n,
-                "pad": self.options.pad,
-                "blur": shown.blur,
-                "layout": self.options.layout,
-                "prompt": self.prompt.name,
-                "a_first": shown.a_first,
-                "seed": self.options.seed,
-                "order_seed": self.options.order_seed,
-                "images": [path.relative_to(out).as_posix() for path in shown.images],
-                "skipped": list(shown.skipped),
-                "problem": shown.problem,
-            }
-            for shown in self.shown
-        ]
-
-    def write(self, out: Path, spec: ModelSpec, outcomes: Sequence[Outcome[str]], controls: int) -> dict[str, Any]:
-        """The files of one judge and this set-up; returns the summary."""
-        folder = out / spec.name / self.setup.id
-        kinds = [kind for kind in KINDS if self.options.degraded or not kind.endswith("_degraded")]
-        rows: dict[str, list[tuple[str, str, str, str]]] = {kind: [] for kind in kinds}
-        sure: list[tuple[Any, ...]] = []
-        problems = []
-        for shown, outcome in zip(self.shown, outcomes, strict=True):
-            query = shown.query
-            label = NOT_SHOWN if shown.problem is not None else outcome.value or outcome.status
-            rows[query.kind].append((query.file, query.claims, outcome.text or "", label))
-            failed = outcome.error if outcome.status == "error" else None
-            reason = failed or ("; ".join(shown.skipped) if shown.skipped else None)
-            if reason:
-                problems.append(
-                    {
-                        "kind": query.kind,
-                        "filename": query.file,
-                        "class": query.claims,
-                        "label": label,
-                        "reason": reason,
-                    }
-                )
-            probability = None if outcome.response is None else yes_probability(outcome.response.logprobs)
-            if probability is not None:
-                sure.append((query.kind, query.file, query.claims, *probability.values()))
-        write_csv(folder / "judge.csv", ("filename", "class", "response", "label"), rows["reconstruction"])
-        write_csv(
-            folder / "controls.csv",
-            ("kind", "filename", "class", "response", "label"),
-            [(kind, *row) for kind in kinds[1:] for row in rows[kind]],
-        )
-        if sure:
-            header = ("kind", "filename", "class", "p_yes", "yes_mass", "no_mass", "missing_mass")
-            write_csv(folder / "probabilities.csv", header, sure)
-        else:
-            (folder / "probabilities.csv").unlink(missing_ok=True)  # of an earlier run
-        labels = {kind: [(claims, label) for _, claims, _, label in rows[kind]] for kind in kinds}
-        summary = {
-            "judge": spec.name,
-            "setup": self.setup.id,
-            "name": self.setup.name,
-            **summarise(labels, controls),
-            "problems": problems,
-        }
-        write_json(folder / "summary.json", summary)
-        return summary
 
 
 def _check_some(asked: Sequence[tuple[Setup, Asked]]) -> None:
