@@ -12,7 +12,7 @@ from typing import Any
 from cprt.models.spec import Response
 
 # How generation ended, whatever the capitals. Nothing else counts as whole: "0.71" may be the beginning of "0.719". An
-# endpoint that gives no reason at all is believed, since some engines never do.
+# endpoint that gives no reason at all is believed, since some engines never do, unless its own count says otherwise.
 WHOLE = {"stop", "eos", "eos_token", "stop_sequence", "end_turn", "complete"}
 CUT = {"length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded"}
 FILTERED = {
@@ -40,8 +40,11 @@ class Unusable(Exception):
     """A response that came with status 200 and is no answer."""
 
 
-def read_completion(content: bytes) -> Response:
-    """What the body of a chat completion says. Raises Unusable for whatever is cut off, empty or something else."""
+def read_completion(content: bytes, most: int | None = None) -> Response:
+    """What the body of a chat completion says, of ``most`` tokens at most.
+
+    Raises Unusable for whatever is cut off, empty or something else.
+    """
     if not content.strip():
         raise Unusable("an empty response")
     body = _parse(content)
@@ -54,7 +57,9 @@ def read_completion(content: bytes) -> Response:
         said, refusal = message.get("content"), message.get("refusal")
     except (KeyError, IndexError, TypeError, AttributeError):
         raise Unusable("a response without an answer in it") from None
-    cut, filtered = str(finish).lower() in CUT, is_filtered(finish)
+    usage = _usage(body.get("usage"))
+    at_limit = not finish and most is not None and usage.get("completion_tokens", 0) >= most
+    cut, filtered = at_limit or str(finish).lower() in CUT, is_filtered(finish)
     if finish and not (cut or filtered or str(finish).lower() in WHOLE):
         raise Unusable(f"an answer that ended with {finish!r}, which does not say that it is whole")
     try:
@@ -71,7 +76,7 @@ def read_completion(content: bytes) -> Response:
         complete=not cut,
         refused=refused,
         finish=finish[:80] if finish else None,
-        usage=_usage(body.get("usage")),
+        usage=usage or None,
         logprobs=read_logprobs(choice.get("logprobs")),
     )
 
@@ -159,7 +164,7 @@ def _join(parts: Any) -> str:
     return "".join(texts)
 
 
-def _usage(usage: Any) -> dict[str, int] | None:
+def _usage(usage: Any) -> dict[str, int]:
     if not isinstance(usage, dict):
-        return None
-    return {name: count for name, count in usage.items() if type(count) is int and 0 <= count < 2**63} or None
+        return {}
+    return {name: count for name, count in usage.items() if type(count) is int and 0 <= count < 2**63}

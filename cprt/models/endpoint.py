@@ -88,7 +88,9 @@ class Endpoint:
 
         for name in ("httpx2", "httpcore2"):  # they can log addresses and requests
             logging.getLogger(name).setLevel(logging.WARNING)
-        certificates = httpx2.create_ssl_context(trust_env=self.is_remote)  # slow to load: once for all
+        # A redirect or a proxy that the environment names would carry photos and key on; TLS alone hides them from it.
+        by_environment = self.is_remote and str(self.spec.base_url).lower().startswith("https:")
+        certificates = httpx2.create_ssl_context(trust_env=by_environment)  # slow to load: once for all
         headers = {
             "accept-encoding": "identity",
             "content-type": "application/json",
@@ -102,9 +104,8 @@ class Endpoint:
                 headers=headers,
                 timeout=self.spec.timeout,
                 limits=httpx2.Limits(max_keepalive_connections=2 * _CALLS_A_POOL),
-                # A redirect or a proxy would carry images on from an endpoint that is on this machine, and the key.
                 follow_redirects=False,
-                trust_env=self.is_remote,
+                trust_env=by_environment,
                 verify=certificates,
             )
             for _ in range(-(-self.spec.concurrency // _CALLS_A_POOL))
@@ -217,7 +218,7 @@ class Endpoint:
                     if len(content) > LONGEST_RESPONSE:
                         raise Unusable(f"a response of more than {LONGEST_RESPONSE // 2**20} MB")
             if response.is_success:
-                return read_completion(bytes(content))
+                return read_completion(bytes(content), self.spec.max_new_tokens)
             return self._read_failure(response.status_code, response.headers.get("retry-after"), bytes(content))
         except (TimeoutError, httpx2.TimeoutException):
             return _Failure(f"no answer within {self.spec.timeout:g} s")

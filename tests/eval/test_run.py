@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import io
 import json
@@ -336,6 +337,35 @@ def test_a_whole_folder_of_checkpoints_is_judged_each_apart(demo, demo_base, ada
     assert texts(tmp_path / "three" / "run-checkpoint-20") == texts(tmp_path / "three" / "other-checkpoint-20")
     with pytest.raises(InputError, match="is there twice"):
         main(options(demo, demo_base, tmp_path / "x", "--adapter", str(adapter), str(adapter)))
+
+
+@pytest.mark.parametrize(
+    ("choice", "beside", "status", "text"),
+    [
+        ({"message": {"content": '{"score": 0.5} \ud83d'}}, {}, "unparsed", '{"score": 0.5} \\ud83d'),
+        ({"message": {"content": "x" * 200_000}}, {}, "unparsed", "x" * 200_000),
+        ({"message": {"content": '{"score": 0.5}'}}, {"usage": [[1], {"a": -1}]}, "ok", '{"score": 0.5}'),
+        (
+            {
+                "message": {"content": [{"type": "thinking", "thinking": "0.9?"}, {"text": '{"score": 0.5}'}]},
+                "logprobs": {"content": [{"token": "\udc00", "logprob": -math.inf, "top_logprobs": [[math.nan]]}]},
+            },
+            {"usage": "many"},
+            "ok",
+            '<think>0.9?</think>\n{"score": 0.5}',
+        ),
+        ({"message": {"content": '{"score": 0.5}'}, "finish_reason": "abort \ud83d"}, {}, "error", None),
+    ],
+)
+def test_an_odd_completion_costs_neither_its_answer_nor_a_rerun(demo, tmp_path, choice, beside, status, text):
+    with Misbehaving(lambda body: (200, {"choices": [{"finish_reason": "stop"} | choice], **beside})) as server:
+        model = served(server.url, "one", retries=0)
+        arguments = with_models(demo, tmp_path, [model], limit=2, decoding="expected")
+        for _ in range(2):
+            with contextlib.suppress(InputError) if status == "error" else contextlib.nullcontext():
+                main(arguments)
+            assert [(row["status"], row["text"]) for row in rows(tmp_path / "out")] == [(status, text)] * 2
+        assert len(server.bodies) == (4 if status == "error" else 2)
 
 
 def test_only_one_model_writes_where_all_do_and_leaves_the_others_on_the_page(demo, tmp_path):

@@ -50,6 +50,17 @@ def test_an_answer_at_the_limit_is_cut(finish: str, text: str):
 
 
 @pytest.mark.parametrize(
+    ("finish", "tokens", "complete"),
+    [(None, 8, False), (None, 7, True), ("", 9, False), ("stop", 8, True), (None, "8", True)],
+)
+def test_without_a_reason_the_endpoints_own_count_says_whether_it_is_whole(
+    finish: str | None, tokens: Any, complete: bool
+):
+    assert read_completion(body(finish, usage_={"completion_tokens": tokens}), 8).complete is complete
+    assert read_completion(body(finish, usage_={"completion_tokens": tokens})).complete
+
+
+@pytest.mark.parametrize(
     "finish",
     [
         "content_filter",

@@ -533,13 +533,21 @@ def test_neither_a_proxy_nor_a_redirect_carries_photos_away(monkeypatch):
         for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
             monkeypatch.setenv(name, f"http://127.0.0.1:{elsewhere.port}")
         assert ask(server, [ask_text("a")])[0].text == "A"
+        elsewhere_too = spec(server.url.replace("127.0.0.1", "[::ffff:127.0.0.1]"), api_key_env="JUDGE_KEY")
+        monkeypatch.setenv("JUDGE_KEY", SECRET)
+
+        async def by_plain_http() -> Response:
+            async with Endpoint(elsewhere_too, allow_remote=True) as endpoint:
+                return await endpoint.ask(ask_text("b"))
+
+        assert asyncio.run(by_plain_http()).text == "B"  # a proxy would see the key
 
         async def redirect(body: Any, writer: Any) -> None:
             location = elsewhere.url.encode()
             writer.write(b"HTTP/1.1 307 X\r\nlocation: %b/chat/completions\r\ncontent-length: 0\r\n\r\n" % location)
 
         server._respond = redirect  # type: ignore[method-assign]
-        assert ask(server, [ask_text("b")]) == [Response(error="HTTP 307")]
+        assert ask(server, [ask_text("c")]) == [Response(error="HTTP 307")]
     assert elsewhere.bodies == []
 
 
