@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from loopback import Misbehaving
 
@@ -51,6 +52,7 @@ def test_every_row_of_the_table_is_there_once_and_decoded_as_in_the_paper(root: 
         assert not args.allow_remote
 
 
+@pytest.mark.slow
 def test_what_is_asked_through_endpoints_runs_with_one_command(root: Path, demo: Any, tmp_path: Path, monkeypatch):
     content = yaml.safe_load((root / "configs/eval/table6.yaml").read_text())
     content |= {"labels": str(demo.test_labels), "images": str(demo.images), "out": str(tmp_path / "out"), "limit": 2}

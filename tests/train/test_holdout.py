@@ -145,6 +145,7 @@ def test_wandb_holds_the_series_and_the_recipe_and_nothing_else(learnt, demo):
     assert b"\xff\xd8\xff" not in everything and b"PNG" not in everything  # no picture
 
 
+@pytest.mark.slow
 def test_training_that_resumes_goes_on_in_its_run(learnt, demo, root, tmp_path):
     """The same id, rows numbered on from the checkpoint, and of what both have done the same figures."""
     output = tmp_path / "adapter"
