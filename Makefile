@@ -51,7 +51,7 @@ lint: setup
 
 bench: setup  ## the measurements behind the numbers in the README
 	$(BIN)/python benchmarks/sft_step.py
-	$(BIN)/python benchmarks/sft_parts.py
+	$(BIN)/python PLACEHOLDER
 	$(BIN)/python benchmarks/eval_speed.py
 	$(BIN)/python benchmarks/mi_calls.py
 	$(BIN)/python benchmarks/mi_panels.py
