@@ -87,6 +87,7 @@ def from_rows(
     """Judges from the ``models`` of a YAML: fields of ModelSpec, and ``prompts`` and ``target`` where they differ.
 
     Args:
+        rows: as ``rows_at_hand`` leaves them.
         only: names of the models to ask; none: all.
     """
     own: list[tuple[list[str], str | None]] = []
@@ -99,7 +100,7 @@ def from_rows(
         if own_target is not None and own_target not in TARGETS:
             raise InputError.at(where, f"{own_target!r} is not one of {', '.join(TARGETS)}", field="target")
         own.append((own_prompts, own_target))
-    fields = [{field: row[field] for field in row if field not in ("prompts", "target")} for row in rows]
+    fields = [{field: row[field] for field in row if field not in ("prompts", "target", "optional")} for row in rows]
     specs = read_specs(fields, "models")
     names = [spec.name for spec in specs]
     for name in only:
@@ -107,6 +108,25 @@ def from_rows(
             raise InputError(f"only: no model is called {name!r} (there are {', '.join(names)})")
     asked = [(spec, *how) for spec, how in zip(specs, own, strict=True) if not only or spec.name in only]
     return _judges(asked, _are_several(own_prompts for own_prompts, _ in own), decoding, taxonomy)
+
+
+def rows_at_hand(rows: Sequence[Mapping[str, Any]], only: Sequence[str]) -> list[Mapping[str, Any]]:
+    """The ``models`` of a YAML without those that are ``optional`` and whose prompt file is not there.
+
+    Each that is left out is printed. One that ``only`` names stays: asking it says what is missing.
+    """
+    kept = []
+    for number, row in enumerate(rows, start=1):
+        optional, prompts = row.get("optional", False), row.get("prompts")
+        if not isinstance(optional, bool):
+            raise InputError.at(f"models[{number}]", "must be true or false", field="optional")
+        named = prompts if isinstance(prompts, list) else []
+        missing = [name for name in named if name not in PROMPTS and _may_be_prompt(name) and not Path(name).is_file()]
+        if not (optional and missing) or row.get("name") in only:
+            kept.append(row)
+        elif not only:
+            print(f"note: {row.get('name')} is left out: its prompt {missing[0]} is not there")
+    return kept
 
 
 def _may_be_prompt(name: Any) -> bool:

@@ -33,7 +33,7 @@ from cprt.prompts import PROMPTS, TARGETS
 from cprt.provenance import check_output, run_path, sign, write_run
 from cprt.records import Label, Prediction, read_json, read_labels, read_predictions, write_json, write_jsonl
 from cprt.taxonomy import Taxonomy
-from eval.judges import Judge, from_options, from_rows, judge_names, photo_of
+from eval.judges import Judge, from_options, from_rows, judge_names, photo_of, rows_at_hand
 from eval.metrics import measure, summary_line
 from eval.predictions import predict, reader
 from eval.report.write import write_report
@@ -113,6 +113,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Command line of ``cprt eval``."""
     (args,) = parse(EvalArguments, argv, prog="cprt eval", description=__doc__)
     taxonomy, shard = Taxonomy.load(args.taxonomy), Shard.from_environment()
+    args.models = rows_at_hand(args.models, args.only)
     judges = find_judges(args, taxonomy)
     names = judge_names(args.models, args.prompt, taxonomy) if args.models else [judge.name for judge in judges]
     by_model = [list(group) for _, group in groupby(judges, key=lambda judge: judge.spec.name)]

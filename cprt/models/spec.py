@@ -122,7 +122,7 @@ class ModelSpec:
         model: the endpoint's name for it; for a local one a folder or a Hub name.
         base_url: the endpoint, such as http://127.0.0.1:8000/v1.
         api_key_env: the environment variable that holds the key. The key itself is never written anywhere.
-        max_new_tokens: longest answer; a longer one is cut off. Null leaves it to the endpoint.
+        max_new_tokens: longest answer; a longer one is cut off. Without it an endpoint is sent none, as its default is.
         revision: of a Hub model. For an endpoint: what it serves, in your words; then kept answers stay valid when the
             server moves to another address, which otherwise counts as another model.
         adapter: LoRA folder to put on a local model. For an endpoint: that of the adapter which it serves as ``model``,
@@ -180,7 +180,8 @@ class ModelSpec:
         cap: dict[str, int | None] = {}
         if row.get("adapter") and "max_pixels" not in row:  # its processor caps here; for an endpoint the client does
             cap["max_pixels"] = pixel_cap(row["adapter"]) if row.get("base_url") else None
-        spec = ModelSpec(**{**row, **numbers, **cap})
+        limit = {"max_new_tokens": None} if row.get("base_url") and "max_new_tokens" not in row else {}
+        spec = ModelSpec(**{**row, **numbers, **cap, **limit})
         spec._check(where)
         return spec
 

@@ -742,6 +742,7 @@ def test_the_record_says_not_where_the_endpoint_is():
     assert "example" not in json.dumps(spec("https://api.example.com/v1", api_key_env="KEY").record())
 
 
+@pytest.mark.slow
 def test_many_requests_through_many_faults_give_every_answer_once(tmp_path: Path):
     requests = {str(n): ask_text(f"q{n}") for n in range(60)}
     with Misbehaving(echo, first_try_fails, stall=20) as server, ResponseCache(tmp_path / "answers.jsonl") as cache:
@@ -749,3 +750,12 @@ def test_many_requests_through_many_faults_give_every_answer_once(tmp_path: Path
         assert {key: cache[key]["text"] for key in requests} == {str(n): f"Q{n}" for n in range(60)}
     assert len((tmp_path / "answers.jsonl").read_text().splitlines()) == 60
     assert set(server.faulted) == set(FAULTS[:8])
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"), [({}, None), ({"max_new_tokens": 12}, 12), ({"max_new_tokens": None}, None)]
+)
+def test_an_endpoint_is_sent_a_limit_where_one_is_given(given: dict[str, Any], sent: int | None):
+    spec = ModelSpec.read({"name": "a", "model": "m", "base_url": "http://127.0.0.1:1/v1", **given}, "x")
+    assert spec.max_new_tokens == sent
+    assert ModelSpec.read({"name": "a", "model": "m"}, "x").max_new_tokens == 4096  # a local model needs one
