@@ -60,6 +60,7 @@ def page(
         unfolded={"SFT"} | {_PROMPTINGS.get(name) for names in asked.values() for name in names},
         markdown=markdown(worked.results_table(metrics)),
         latex=latex(worked.results_table(metrics)),
+        error_groups=worked.error_groups(metrics, taxonomy),
         few_scores={name: worked.few_scores(found) for name, found in runs.items()},
         provenance={name: worked.provenance(records.get(name, {})) for name in runs},
         comparison=comparison,
