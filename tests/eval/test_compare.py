@@ -238,6 +238,7 @@ def test_one_run_alone_gets_a_page(folders, tmp_path, capsys):
     assert "minus" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_what_cprt_eval_leaves_can_be_compared(demo, demo_base, adapter, tmp_path):
     """The real command on the tiny model: the base and two checkpoints."""
     from eval.run import main as evaluate

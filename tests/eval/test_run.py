@@ -280,6 +280,7 @@ def test_an_endpoint_is_judged_from_the_command_line(demo, tmp_path):
     assert str(server.port) not in written and "127.0.0.1" not in written
 
 
+@pytest.mark.slow
 def test_several_models_and_prompts_have_a_folder_each_and_one_store(demo, demo_base, adapter, tmp_path):
     local = {
         "name": "tiny",
@@ -368,6 +369,7 @@ def test_an_odd_completion_costs_neither_its_answer_nor_a_rerun(demo, tmp_path, 
         assert len(server.bodies) == (4 if status == "error" else 2)
 
 
+@pytest.mark.slow
 def test_only_one_model_writes_where_all_do_and_leaves_the_others_on_the_page(demo, tmp_path):
     with Misbehaving(judge_like) as server:
         models = [served(server.url, name) for name in ("one", "two")]
@@ -435,6 +437,7 @@ def test_photos_leave_the_machine_only_when_told(demo, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_refusals_are_asked_again_only_when_told_and_errors_always(demo, tmp_path):
     better = False
 
@@ -505,6 +508,7 @@ def shard(monkeypatch):
     return run
 
 
+@pytest.mark.slow
 def test_several_processes_answer_a_part_each_and_the_last_writes(demo, tmp_path, shard, capsys):
     with Misbehaving(judge_like, delay=0.05) as server:
         alone = with_models(demo, tmp_path / "alone", [served(server.url, "one")], prompt=["zero_shot", "taxonomy"])
@@ -529,6 +533,7 @@ def test_several_processes_answer_a_part_each_and_the_last_writes(demo, tmp_path
         assert len(server.bodies) == 64 and rows(out / "one-taxonomy") == rows(tmp_path / "alone/out/one-taxonomy")
 
 
+@pytest.mark.slow
 def test_accelerate_launch_shards_a_local_model_with_the_answers_of_one_process(demo, demo_base, evaluated, tmp_path):
     command = [
         sys.executable,
@@ -595,6 +600,7 @@ def kill_at_random(command: list[str], out: Path, answers: int, kills: int, seed
     assert not [path for path in out.rglob("*") if path.name.endswith(".partial")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kills", [3, pytest.param(30, marks=pytest.mark.soak)])
 def test_random_kills_lose_and_double_nothing(demo, tmp_path, kills):
     """Killed at any moment, amid faults too, and run again, the predictions are those of an undisturbed run."""
@@ -616,6 +622,7 @@ def test_random_kills_of_a_local_model_change_no_answer(demo, demo_base, evaluat
     assert texts(tmp_path) == texts(evaluated)
 
 
+@pytest.mark.slow
 def test_photos_are_encoded_once_for_all_prompts_and_each_shared_text_once(demo, demo_base, tmp_path, monkeypatch):
     from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLModel, Qwen3VLTextModel
 

@@ -115,6 +115,7 @@ def test_the_recipe_for_more_pixels_is_the_other_one_but_for_what_it_says(root: 
     assert differ == {"images", "max_pixels", "output_dir"} | batches
 
 
+@pytest.mark.slow
 def test_what_is_asked_through_endpoints_runs_with_one_command(root: Path, demo: Any, tmp_path: Path, monkeypatch):
     content = yaml.safe_load((root / "configs/eval/table6.yaml").read_text())
     content |= {"labels": str(demo.test_labels), "images": str(demo.images), "out": str(tmp_path / "out"), "limit": 2}

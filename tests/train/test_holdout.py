@@ -85,6 +85,7 @@ def rows_of(output: Path) -> list[dict]:
     return [json.loads(line) for line in (output / "learning.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_the_figures_are_those_of_the_saved_adapter(learnt, demo, demo_base):
     """The same photos asked of the reopened adapter, the answers read one by one, scipy's correlations."""
     record = json.loads((learnt / "run.json").read_text())["result"]["holdout"]
@@ -111,6 +112,7 @@ def test_the_figures_are_those_of_the_saved_adapter(learnt, demo, demo_base):
     assert record["spread"] == pytest.approx((sum((score - mean) ** 2 for score in scores) / len(scores)) ** 0.5)
 
 
+@pytest.mark.slow
 def test_the_best_checkpoint_is_kept(learnt):
     """By the stated metric, of which less is better here; what is published is that checkpoint's adapter."""
     rows = rows_of(learnt)
@@ -125,6 +127,7 @@ def test_the_best_checkpoint_is_kept(learnt):
     assert Path(state["best_model_checkpoint"]) == learnt / f"checkpoint-{best['step']}"
 
 
+@pytest.mark.slow
 def test_wandb_holds_the_series_and_the_recipe_and_nothing_else(learnt, demo):
     run = read_run(find_run(learnt))
     series = {row["step"]: row for row in run.history if "holdout/coverage" in row}
@@ -145,6 +148,7 @@ def test_wandb_holds_the_series_and_the_recipe_and_nothing_else(learnt, demo):
     assert b"\xff\xd8\xff" not in everything and b"PNG" not in everything  # no picture
 
 
+@pytest.mark.slow
 def test_training_that_resumes_goes_on_in_its_run(learnt, demo, root, tmp_path):
     """The same id, rows numbered on from the checkpoint, and of what both have done the same figures."""
     output = tmp_path / "adapter"
@@ -161,6 +165,7 @@ def test_training_that_resumes_goes_on_in_its_run(learnt, demo, root, tmp_path):
         assert [row.get(name) for row in before + resumed.history] == [row.get(name) for row in whole.history]
 
 
+@pytest.mark.slow
 def test_the_saved_run_holds_no_photo(learnt):
     for path in learnt.rglob("*"):
         assert path.suffix not in (".jpg", ".jpeg", ".png", ".pkl", ".bin"), path

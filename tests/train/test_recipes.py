@@ -31,9 +31,10 @@ def test_the_recipes_are_there():
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.stem)
-def test_a_recipe_parses_and_opens_with_its_command(recipe):
+def test_a_recipe_parses_and_opens_with_its_command(recipe, tmp_path):
     """The options exist, have their types, and fit together; the first line runs this very file."""
     data, model, args = read(recipe)
+    args.output_dir = str(tmp_path / "adapter")  # the recipe's own may hold a run
     settle(data, model, args)
     assert args.gradient_accumulation_steps * args.per_device_train_batch_size == data.global_batch_size
     assert args.max_length is None and model.use_peft and model.lora_r == 64 and model.lora_dropout == 0

@@ -742,6 +742,7 @@ def test_the_record_says_not_where_the_endpoint_is():
     assert "example" not in json.dumps(spec("https://api.example.com/v1", api_key_env="KEY").record())
 
 
+@pytest.mark.slow
 def test_many_requests_through_many_faults_give_every_answer_once(tmp_path: Path):
     requests = {str(n): ask_text(f"q{n}") for n in range(60)}
     with Misbehaving(echo, first_try_fails, stall=20) as server, ResponseCache(tmp_path / "answers.jsonl") as cache:
