@@ -24,9 +24,10 @@ from wandb_file import find_run, read_run, read_table
 from cprt.errors import InputError
 from cprt.metrics.severity import paired_difference
 from cprt.records import Label, Prediction, read_json, write_json, write_jsonl
-from eval.compare.differences import FIGURES, choose_pairs, coverage_difference, differences, holm
+from eval.compare.differences import FIGURES, choose_pairs, coverage_difference, differences, holm, over_seeds
+from eval.compare.results import Spread
 from eval.compare.run import main
-from eval.compare.runs import EvaluatedRun, find_runs, unique_names
+from eval.compare.runs import EvaluatedRun, find_runs, read_runs, unique_names
 from eval.metrics import HEADS, measure
 
 NOTHING = measure([], [], TAXONOMY, "x")  # metrics that differences do not look at
@@ -354,26 +355,28 @@ def test_the_spread_over_seeds_is_of_runs_that_differ_in_nothing_else(folders, t
     write_folder(tmp_path / "asked", labels, rows, "/home/somebody/sweep/rank-16/seed-3", prompt=zero_shot)
     write_folder(tmp_path / "mine-seed-1", labels, rows)
     write_folder(tmp_path / "mine-seed-2", labels, rows)
-    folders_here = [str(path) for path in sorted(tmp_path.glob("*/")) if path.name != "out"]
-    more = ["--runs", *folders_here, "--resamples", "20"]
-    main([*options(folders, tmp_path / "out"), *more, "--labels", str(tmp_path / "labels.jsonl")])
-    groups = read_json(tmp_path / "out" / "compare.json")["seeds"]
-    assert {name: (group["seeds"], group["runs"]) for name, group in groups.items()} == {
+    paths = find_runs([str(path) for path in sorted(tmp_path.glob("*/"))])
+    groups = over_seeds(read_runs(paths, str(tmp_path / "labels.jsonl"), labels, TAXONOMY))
+    assert {name: (group.seeds, group.runs) for name, group in groups.items()} == {
         "mine": ([1, 2], ["mine-seed-1", "mine-seed-2"]),
         "rank-16": ([0, 1, 7], ["r16s0", "r16s1", "r16s7"]),
         "rank-64": ([0, 1], ["r64s0", "r64s1"]),
     }
     for name in HEADS:
         values = [made[16, seed].figure(name) for seed in (0, 1, 7)]
-        expected = {"mean": np.mean(values), "sd": statistics.stdev(values), "lowest": min(values)}
-        assert groups["rank-16"]["figures"][name] == pytest.approx({**expected, "highest": max(values)})
+        spread = groups["rank-16"].figures[name]
+        assert spread == Spread(
+            *map(pytest.approx, (np.mean(values), statistics.stdev(values), min(values), max(values)))
+        )
+    two = ["--runs", str(tmp_path / "r64s0"), str(tmp_path / "r64s1"), "--resamples", "20"]
+    main([*options(folders, tmp_path / "out"), *two, "--labels", str(tmp_path / "labels.jsonl")])
+    spread = read_json(tmp_path / "out" / "compare.json")["seeds"]["rank-64"]["figures"]["mae"]
     said = capsys.readouterr().out
-    spread = groups["rank-16"]["figures"]["mae"]
     table = said[said.index("mean over seeds") :].splitlines()
-    place = next(number for number, line in enumerate(table) if line.startswith("rank-16 (3)"))
-    assert table[place].split()[4] == f"{spread['mean']:.3f}" and table[place + 1].split()[2] == f"±{spread['sd']:.3f}"
+    assert table[1].startswith("rank-64 (2)") and table[1].split()[4] == f"{spread['mean']:.3f}"
+    assert table[2].split()[2] == f"±{spread['sd']:.3f}"
     page = (tmp_path / "out" / "report.html").read_text()
-    assert "Over seeds" in page and "seeds 0, 1, 7" in page
+    assert "Over seeds" in page and "seeds 0, 1<" in page
 
 
 # --- Refusals ------------------------------------------------------------------------------------------------------
