@@ -152,12 +152,13 @@ def boundaries(folder: Path, taxonomy: Taxonomy) -> Made:
     try:
         for level, low in zip(LEVELS, taxonomy.lower_bounds, strict=True):
             band = content["bands"].get(str(level))
-            seeds = content["spread"]["seeds"].get(str(level), {})
-            ends = [rounded(seeds.get(end), 3) for end in ("lowest", "highest")]
+            ranges = [content["spread"][kind].get(str(level), {}) for kind in ("seeds", "settings")]
+            ends = [rounded(of_kind.get(end), 3) for of_kind in ranges for end in ("lowest", "highest")]
             rows.append([level, *beside(None if band is None else band["lower"], low, 3), *ends])
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError.at(file, f"is not what cprt boundaries writes ({error})") from error
     columns = ["level", "lower end", "paper", "difference", "lowest over seeds", "highest over seeds"]
+    columns += ["lowest over settings", "highest over settings"]
     table = Table("figure5", "bands that follow from the embedding of the paper's Figure 5", columns, rows)
     return [table], {"figure5": _picture(folder / "embeddings.png"), "figure6": _picture(folder / "scores.png")}
 

@@ -135,7 +135,18 @@ def inputs(demo: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any
         asked = [str(top / "runs" / f"gemini-3-flash-{prompt}") for prompt in ("zero_shot", "taxonomy")]
         repeated = {"base_url": server.url, "confidence": 1.0, "size": 4, "resamples": 50}
         ask_again(configured("counterfactual", select_by=chosen_by, ask=asked, **repeated))
-    learn = ["--labels", str(demo.train_labels), "--out", str(top / "boundaries"), "--epochs", "2", "--seeds", "2"]
+    learn = [
+        "--labels",
+        str(demo.train_labels),
+        "--out",
+        str(top / "boundaries"),
+        "--epochs",
+        "2",
+        "--seeds",
+        "2",
+        "--settings",
+        "false",
+    ]
     learn_bands(learn)
     keys = Taxonomy.default().keys
     lines = [",".join(("annotator", "kind", "image", *keys))]
