@@ -161,7 +161,7 @@ def over_seeds(runs: Sequence[EvaluatedRun]) -> dict[str, SeedGroup]:
 
     A recipe is what remains of the adapter's folder, or of the run's name, without its ``seed-N``, asked in one way.
     """
-    recipes: dict[tuple[str, tuple[str, str]], list[tuple[int, EvaluatedRun]]] = {}
+    recipes: dict[tuple[str, tuple[str, ...]], list[tuple[int, EvaluatedRun]]] = {}
     for one in runs:
         for path in (inside(one.record, "config", "judge").get("adapter"), one.name):
             if (match := _SEED.search(str(path or ""))) is not None:

@@ -73,6 +73,11 @@ def page(
         unscored={name: worked.unscored_by_level(labels, found) for name, found in runs.items()},
         scores={name: _picture(score_panel(labels, found, taxonomy), (4.2, 3.6)) for name, found in runs.items()},
         bins=bins,
+        responses=(responses := {name: worked.response_of(labels, found) for name, found in runs.items()}),
+        response={
+            name: _picture(calibration_panel(rows, "true score", "mean predicted score"), (4.2, 3.6))
+            for name, rows in responses.items()
+        },
         calibration={name: _picture(calibration_panel(bins[name]), (4.2, 3.6)) for name in runs},
         errors=lists.errors(worked.largest_errors(rows)),
         without=lists.unscored(worked.without_score(rows)),

@@ -129,9 +129,23 @@ def reliability(prediction: ArrayLike, truth: ArrayLike, bins: int = BINS, seed:
 
 def reliability_of(labels: Sequence[Label], predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
     """``reliability`` over the photos that have a score."""
+    return reliability(*_scored(labels, predictions))
+
+
+def response_of(labels: Sequence[Label], predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
+    """The other way about: mean predicted score of the photos whose true score falls in each bin, under ``mean_truth``.
+
+    A judge that takes privacy as nearly binary (paper 5.3) pulls the middle to the ends.
+    """
+    predicted, truth = _scored(labels, predictions)
+    return reliability(truth, predicted)
+
+
+def _scored(labels: Sequence[Label], predictions: Sequence[Prediction]) -> tuple[list[float], list[float]]:
+    """Predicted and true scores of the photos that have one."""
     truth = {label.id: label.score for label in labels}
     pairs = [(row.score, truth[row.id]) for row in predictions if row.score is not None]
-    return reliability([score for score, _ in pairs], [score for _, score in pairs])
+    return [score for score, _ in pairs], [score for _, score in pairs]
 
 
 @dataclass(frozen=True)

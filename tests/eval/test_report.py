@@ -30,6 +30,7 @@ from eval.report.rows import (
     largest_errors,
     provenance,
     reliability,
+    response_of,
     results_table,
     without_score,
 )
@@ -428,6 +429,19 @@ def test_figures():
         "–",
     ]
     assert figure(0.5, "+") == "+0.500"
+
+
+def test_predicted_against_true_by_hand(tmp_path: Path):
+    labels = [replace(label, score=score) for label, score in zip(make_labels(4), (0.0, 0.05, 0.5, 1.0), strict=True)]
+    said = (0.2, 0.4, None, 0.9)
+    rows = [
+        Prediction(label.id, "m", "taxonomy", "refused" if score is None else "ok", score=score)
+        for label, score in zip(labels, said, strict=True)
+    ]
+    bins = response_of(labels, rows)
+    assert [(row["n"], row["mean_truth"]) for row in bins if row["n"]] == [(2, pytest.approx(0.3)), (1, 0.9)]
+    cells = Parsed(report(tmp_path, labels, {"one": rows})).rows
+    assert ["0.9 to 1.0", "1", "1.000", "0.900"] in cells and ["0.5 to 0.6", "0", "–", "–"] in cells
 
 
 # --- Where judges err (paper 5.3) --------------------------------------------------------------------------------

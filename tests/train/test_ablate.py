@@ -16,7 +16,7 @@ from cprt.cli import COMMANDS
 from cprt.config import parse
 from cprt.errors import InputError
 from cprt.records import read_json, write_json
-from train.ablate import AblateArguments, main, trainings
+from train.ablations.run import AblateArguments, main, trainings
 from train.options import DataArguments
 
 MODULES = {name: module for name, module, _ in COMMANDS}
@@ -35,7 +35,7 @@ def commands(said: str) -> list[list[str]]:
 
 def test_the_papers_set_varies_what_it_should_and_each_training_is_one_of_the_recipe(root: Path, monkeypatch, capsys):
     monkeypatch.chdir(root)
-    config = ["--config", "configs/sft/ablations.yaml"]
+    config = ["--config", "configs/ablations/qwen3_vl_8b.yaml"]
     (args,) = parse(AblateArguments, config)
     varied = {key for row in args.variants for key in row}
     assert varied >= {"lora_r", "lora_target_modules", "learning_rate", "max_steps"} and len(args.seeds) >= 3

@@ -26,7 +26,7 @@ from cprt.provenance import sign, write_run
 from cprt.records import read_object
 
 _SET_HERE = ("seed", "output_dir", "resume_from_checkpoint", "overwrite")
-_SCRIPT = Path(__file__).with_name("sft.py")
+_SCRIPT = Path(__file__).parents[1] / "sft.py"
 
 
 @dataclass
