@@ -22,7 +22,9 @@ DEMO = Path("outputs/demo")
 def main() -> None:
     OUT.mkdir(parents=True, exist_ok=True)
     with Image.open("outputs/demo_mi/reconstructions.png") as faces:
-        faces.convert("RGB").resize((1100, 1100 * faces.height // faces.width)).save(OUT / "reconstructions.jpg", quality=85)
+        faces.convert("RGB").resize((1100, 1100 * faces.height // faces.width)).save(
+            OUT / "reconstructions.jpg", quality=85
+        )
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder) / "score.html"
         photos = sorted((DEMO / "data" / "images" / "test2017").glob("*.jpg"))[:60]
