@@ -54,7 +54,7 @@ def find_images(folder: Path, name: str) -> list[tuple[str, Path]]:
     if not places:
         raise InputError.at(folder, f"has no folder {' or '.join(layout.places)} in it, as layout {name} has")
     found: list[tuple[str, Path]] = []
-    for entry in _entries(places[0]):
+    for entry in entries(places[0]):
         if not entry.is_dir():
             if is_photo(entry.name):
                 if not layout.flat:
@@ -64,7 +64,7 @@ def find_images(folder: Path, name: str) -> list[tuple[str, Path]]:
             raise InputError.at(entry, f"is a folder; layout {name} has none")
         elif not (name == "mibench" and entry.name == _CACHE):
             found += [
-                (_class_of(path, entry.name, layout, name), path) for path in _entries(entry) if is_photo(path.name)
+                (_class_of(path, entry.name, layout, name), path) for path in entries(entry) if is_photo(path.name)
             ]
     if not found:
         raise InputError.at(places[0], "has no images in it")
@@ -85,12 +85,17 @@ def _class_of(path: Path, folder: str | None, layout: Layout, name: str) -> str:
     return str(said) if folder is None else folder
 
 
-def _entries(folder: Path) -> list[Path]:
-    """Sorted, hidden ones left out. Raises InputError for a link to a folder: it may lead anywhere."""
-    entries = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-    for path in entries:
-        if path.is_symlink() and path.is_dir():
+def entries(folder: Path) -> list[Path]:
+    """Sorted, hidden ones left out. Raises InputError for a link to a folder, and as ``check_name``."""
+    found = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    for path in found:
+        check_name(path.name, folder)
+        if path.is_symlink() and path.is_dir():  # it may lead anywhere, and images go to judges
             raise InputError.at(path, "is a link to a folder; links are not followed")
-        if not path.name.isprintable():
-            raise InputError.at(folder, f"the name {path.name!r} is not printable text")
-    return entries
+    return found
+
+
+def check_name(name: str, where: Path) -> None:
+    """Raises InputError for control characters, and for bytes that are not UTF-8."""
+    if not name.isprintable():
+        raise InputError(f"{str(where)!r}: the name {name!r} is not printable text")

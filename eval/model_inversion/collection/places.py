@@ -12,6 +12,7 @@ from cprt.errors import InputError
 from cprt.files import is_safe_path
 from cprt.images import is_photo
 from cprt.tables import read_csv
+from eval.model_inversion.collection.layouts import check_name, entries
 
 IMAGES = "all-images"
 _REFERENCES, _NEST = "private-data", "AttackSamples"
@@ -61,7 +62,7 @@ class Tree:
         while parts and parts[0] == _NEST:
             parts = parts[1:]
         name = "/".join(parts)
-        _check_name(name, path)
+        check_name(name, path)
         if name in places:
             raise InputError.at(path, f"is there twice, also as {places[name]}")
         if parts or path.name == _REFERENCES:
@@ -94,7 +95,7 @@ class Tree:
                 break
         else:
             raise InputError.at(self.root, f"has no {_REFERENCES} for set-up {name}, inside it or at a level above")
-        classes: dict[str, list[str]] = {entry.name: [] for entry in _entries(place) if entry.is_dir()}
+        classes: dict[str, list[str]] = {entry.name: [] for entry in entries(place) if entry.is_dir()}
         for folder, path in self._files(place, found):
             if folder is None:
                 raise InputError.at(path, f"lies in {_REFERENCES} itself: its class is not known")
@@ -103,9 +104,9 @@ class Tree:
 
     def _files(self, place: Path, found: Found) -> Iterator[tuple[str | None, str]]:
         """(folder or None, path relative to the root) of every image in ``place`` and its folders."""
-        for entry in _entries(place):
+        for entry in entries(place):
             if entry.is_dir():
-                for inner in _entries(entry):
+                for inner in entries(entry):
                     if inner.is_dir():
                         raise InputError.at(inner, f"is a folder in a class; images lie in {place.name}/<class>/")
                     yield from ((entry.name, path) for path in self._image(inner, found))
@@ -117,15 +118,6 @@ class Tree:
             return [path.relative_to(self.root).as_posix()]
         found.ignored += 1
         return []
-
-
-def _entries(folder: Path) -> list[Path]:
-    entries = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-    for path in entries:
-        _check_name(path.name, folder)
-        if path.is_symlink() and path.is_dir():  # it may lead anywhere, and images go to judges
-            raise InputError.at(path, "is a link to a folder; links are not followed")
-    return entries
 
 
 def target_in(file: str) -> str | None:
@@ -182,11 +174,6 @@ def _read_row(
     else:
         claims = claimed_class(claims or None, path.rsplit("/", 1)[-1], f"{file}:{line}: {path}")
         found.images.append(Reconstruction(claims, path, path))
-
-
-def _check_name(name: str, where: Path) -> None:
-    if not name.isprintable():  # control characters, and bytes that are not UTF-8
-        raise InputError(f"{str(where)!r}: the name {name!r} is not printable text")
 
 
 def is_index(text: str) -> bool:

@@ -49,29 +49,21 @@ class MiArguments:
     setups: str = option("YAML that says where reconstructions lie and what their classes are")
     out: str = option("folder to write", writes=("answers.jsonl", "queries.jsonl", "setups.json", "*/*/judge.csv"))
     only: list[str] = option("only these set-ups, by name, leading part of a name, or id", factory=list)
-    n: int = option("references in Set B, 1 to 5", 4)
+    n: int = option("references in Set B", 4, least=1, most=MOST_REFERENCES)
     layout: str = option("one labelled picture, or separate images", "panel", choices=list(LAYOUTS))
     prompt: str | None = option("YAML of prompts (judge/prompt_files.py); null: ours. A model may have its own", None)
-    controls: int = option("control pairs of each kind for a set-up, 0 for none", 200)
+    controls: int = option("control pairs of each kind for a set-up, 0 for none", 200, least=0)
     pad: bool = option("repeat references of a class that has fewer than n; else its queries are not shown", False)
     degraded: bool = option("show control pairs once more, A blurred as the reconstructions are", False)
     seed: int = option("draws references and control pairs", 0)
     order_seed: int | None = option("permutes the references and puts A left or right; null: A left, as drawn", None)
-    limit: int | None = option("only the first so many reconstructions of a set-up", None)
+    limit: int | None = option("only the first so many reconstructions of a set-up", None, least=1)
     retry: list[str] = option(f"ask queries with these labels again: {', '.join(RETRY)}", factory=list)
-    workers: int | None = option("threads that make pictures; by default one a core", None)
+    workers: int | None = option("threads that make pictures; by default one a core", None, least=1)
     dry_run: bool = option("say how many calls it would take, make and ask nothing", False)
     allow_remote: bool = option("images may go to endpoints on other machines", False)
 
     def __post_init__(self) -> None:
-        if not 1 <= self.n <= MOST_REFERENCES:
-            raise ValueError(f"n must be 1 to {MOST_REFERENCES}, not {self.n}")
-        if self.controls < 0:
-            raise ValueError(f"controls must not be negative, not {self.controls}")
-        for name in ("limit", "workers"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, not {value}")
         unknown = [label for label in self.retry if label not in RETRY]
         if unknown:
             raise ValueError(f"retry: {unknown[0]!r} is not one of {', '.join(RETRY)} (errors are always asked again)")
