@@ -12,7 +12,7 @@ from cprt.errors import InputError
 from cprt.files import is_safe_path
 from cprt.images import is_photo
 from cprt.tables import read_csv
-from eval.model_inversion.collection.layouts import check_name, entries
+from eval.model_inversion.collection.layouts import check_name, entries, scan
 
 IMAGES = "all-images"
 _REFERENCES, _NEST = "private-data", "AttackSamples"
@@ -71,7 +71,7 @@ class Tree:
     def fill(self, name: str, found: Found) -> None:
         """Read the reconstructions of one set-up."""
         targets: dict[str, str] = {}  # the class that T= names -> the folder it was seen in
-        for folder, path in self._files(self.images[name], found):
+        for folder, path in self._images(self.images[name], found):
             file = path.rsplit("/", 1)[-1]
             target = target_in(file)
             claims = claimed_class(folder, file, path)
@@ -96,28 +96,19 @@ class Tree:
         else:
             raise InputError.at(self.root, f"has no {_REFERENCES} for set-up {name}, inside it or at a level above")
         classes: dict[str, list[str]] = {entry.name: [] for entry in entries(place) if entry.is_dir()}
-        for folder, path in self._files(place, found):
+        for folder, path in self._images(place, found):
             if folder is None:
                 raise InputError.at(path, f"lies in {_REFERENCES} itself: its class is not known")
             classes[folder].append(path)
         return classes
 
-    def _files(self, place: Path, found: Found) -> Iterator[tuple[str | None, str]]:
+    def _images(self, place: Path, found: Found) -> Iterator[tuple[str | None, str]]:
         """(folder or None, path relative to the root) of every image in ``place`` and its folders."""
-        for entry in entries(place):
-            if entry.is_dir():
-                for inner in entries(entry):
-                    if inner.is_dir():
-                        raise InputError.at(inner, f"is a folder in a class; images lie in {place.name}/<class>/")
-                    yield from ((entry.name, path) for path in self._image(inner, found))
+        for folder, path in scan(place):
+            if is_photo(path):
+                yield folder, path.relative_to(self.root).as_posix()
             else:
-                yield from ((None, path) for path in self._image(entry, found))
-
-    def _image(self, path: Path, found: Found) -> list[str]:
-        if is_photo(path):
-            return [path.relative_to(self.root).as_posix()]
-        found.ignored += 1
-        return []
+                found.ignored += 1
 
 
 def target_in(file: str) -> str | None:

@@ -31,7 +31,11 @@ def page(result: Row, rows: Sequence[FalsePositive], gallery: Gallery, charts: M
         rankings=rankings,
         swaps=_listing(
             "swaps",
-            [{"judge": judge, **swap} for judge, found in rankings.items() for swap in found["swaps"]],
+            [
+                {"judge": judge, **swap, "ci": {"support": None}}
+                for judge, found in rankings.items()
+                for swap in found["swaps"]
+            ],
             _SWAPS,
             ("pair", "pairs"),
         ),
@@ -57,14 +61,8 @@ def _totals_first(rows: Sequence[Row]) -> list[Row]:
 # --- Cells -------------------------------------------------------------------------------------------------------
 
 
-def _percent(value: float | None, bounds: Sequence[float] | None = None, sign: str = "") -> Cell:
-    """A share in percent with its interval below; its value sorts."""
-    return "–" if value is None else cell(f"{100 * value:{sign}.2f}", *_share(value, bounds, sign))
-
-
-def _share(
-    value: float | None, bounds: Sequence[float] | None = None, sign: str = "", head: str = ""
-) -> list[list[Part]]:
+def _share(value: float | None, bounds: Sequence[float] | None, sign: str = "", head: str = "") -> list[list[Part]]:
+    """A share in percent, its interval below."""
     if value is None:
         return []
 
@@ -76,15 +74,35 @@ def _share(
 
 
 def _of(name: str, sign: str = "") -> Callable[[Row], Cell]:
-    """A figure of a row with its interval: a share, or kappa."""
+    """A figure of a row with its interval, a share or kappa, and what stands beside it."""
 
     def shown(row: Row) -> Cell:
         value, bounds = row[name], row["ci"][name]
-        if name != "kappa" or value is None:
-            return _percent(value, bounds, sign)
-        return cell(figure(value), [figure(value)], *([[(interval(bounds), "quiet")]] if bounds else []))
+        if value is None:
+            return "–"
+        if name == "kappa":
+            return cell(figure(value), [figure(value)], *([[(interval(bounds), "quiet")]] if bounds else []))
+        lines = _share(value, bounds, sign)
+        for head, other in _BESIDE.get(name, ()):
+            lines += _share(row[other], row["ci"][other], head=head)
+        if name == "type_i_transfer":
+            for other, to in list(row["type_i_transfer_to"].items())[1:]:
+                lines += _share(to["transfer"], to["ci"], head=f"to {other}")
+        if name == "accuracy_judge_corrected" and row["accuracy_judge_corrected_range"]:
+            low, high = row["accuracy_judge_corrected_range"]
+            lines.append([("if off:", "quiet"), f"{100 * low:.2f} to {100 * high:.2f}"])
+        return cell(f"{100 * value:{sign}.2f}", *lines)
 
     return shown
+
+
+# In the cell of a figure: (head, another figure).
+_BESIDE = {
+    "accuracy_judge_corrected": [("degraded", "accuracy_judge_corrected_degraded")],
+    "fpr": [("corrected", "fpr_corrected")],
+    "fnr": [("corrected", "fnr_corrected")],
+    "type_i_transfer": [("naturals", "natural_rate")],
+}
 
 
 def _two(values: Sequence[float | None], between: str = "to") -> str:
@@ -103,7 +121,7 @@ _SWAPS: Columns = (
     (Column("Higher under the judge"), lambda row: row["higher_under_judge"]),
     (Column("Under E"), lambda row: _two(row["accuracy_standard"], "and")),
     (Column("Under the judge"), lambda row: _two(row["accuracy_judge"], "and")),
-    (Column("In resamples", "number"), lambda row: _percent(row["support"])),
+    (Column("In resamples", "number"), _of("support")),
 )
 _AGREEMENTS: Columns = (
     (Column("Judges", choose=True), lambda row: " and ".join(row["judges"])),
@@ -136,7 +154,7 @@ def _main(rows: Sequence[Row]) -> Listing:
         (Column("Set-up", "id", choose=True), lambda row: row["setup"]),
         (Column("Judge", choose=True), lambda row: row["judge"]),
         (Column("n", "number"), _counts),
-        *((Column(head[0].upper() + head[1:], "number"), _BESIDE.get(name, _of(name))) for name, head in shown.items()),
+        *((Column(head[0].upper() + head[1:], "number"), _of(name)) for name, head in shown.items()),
         *([(Column("Controls", "number"), _controls)] if controls else []),
         (Column("No verdict", "number"), _no_verdict),
     ]
@@ -149,31 +167,6 @@ def _counts(row: Row) -> Cell:
         for first, second in (("tp", "fp"), ("fn", "tn"))
     )
     return cell(str(row["n"]), [f"{row['n']:,}"], *table)
-
-
-def _transfer(row: Row) -> Cell:
-    """To E, with the naturals that it is held against, and to further evaluation models."""
-    if row["type_i_transfer"] is None:
-        return "–"
-    lines = _share(row["type_i_transfer"], row["ci"]["type_i_transfer"])
-    lines += _share(row["natural_rate"], row["ci"]["natural_rate"], head="naturals")
-    for other, to in list(row["type_i_transfer_to"].items())[1:]:
-        lines += _share(to["transfer"], to["ci"], head=f"to {other}")
-    return cell(f"{100 * row['type_i_transfer']:.2f}", *lines)
-
-
-def _corrected(row: Row) -> Cell:
-    """With its range where the judge errs more on reconstructions than on controls."""
-    value, span = row["accuracy_judge_corrected"], row["accuracy_judge_corrected_range"]
-    if value is None:
-        return "–"
-    lines = _share(value, row["ci"]["accuracy_judge_corrected"])
-    if span:
-        lines.append([("if off:", "quiet"), f"{100 * span[0]:.2f} to {100 * span[1]:.2f}"])
-    return cell(f"{100 * value:.2f}", *lines)
-
-
-_BESIDE = {"type_i_transfer": _transfer, "accuracy_judge_corrected": _corrected}
 
 
 def _controls(row: Row) -> Cell:

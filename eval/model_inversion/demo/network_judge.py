@@ -26,8 +26,8 @@ class NetworkJudge:
     """
 
     def __init__(self) -> None:
-        head = (nn.Flatten(), nn.Dropout(0.1), nn.Linear(96 * 16, 64))
-        self.network = nn.Sequential(nn.AvgPool2d(2), *stages(3, 24, 64, 96), *head)
+        body = stages(3, 24, 64, 96)
+        self.network = nn.Sequential(nn.AvgPool2d(2), *body, nn.Flatten(), nn.Dropout(0.1), nn.Linear(96 * 16, 64))
         self.threshold = 0.0
 
     @classmethod

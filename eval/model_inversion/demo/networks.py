@@ -38,8 +38,10 @@ def stages(*widths: int) -> list[nn.Module]:
 
 
 def _plain(classes: int) -> nn.Module:
-    head = (nn.Flatten(), nn.Linear(48 * 16, 64), nn.ReLU(), nn.Linear(64, classes))
-    return nn.Sequential(nn.AvgPool2d(2), *stages(3, 16, 32, 48), *head)
+    body = stages(3, 16, 32, 48)
+    return nn.Sequential(
+        nn.AvgPool2d(2), *body, nn.Flatten(), nn.Linear(48 * 16, 64), nn.ReLU(), nn.Linear(64, classes)
+    )
 
 
 def _wide(classes: int) -> nn.Module:
