@@ -95,7 +95,7 @@ def curves(runs: Sequence[EvaluatedRun]) -> dict[str, list[CurvePoint]]:
     A training is the folder that holds the checkpoints, with one prompt and target. A run of its base with the same
     prompt and target is its step 0.
     """
-    trainings: dict[tuple[str, tuple[str, str]], list[tuple[int, EvaluatedRun]]] = {}
+    trainings: dict[tuple[str, tuple[str, ...]], list[tuple[int, EvaluatedRun]]] = {}
     for one in runs:
         training, step = checkpoint(one)
         if step is not None:

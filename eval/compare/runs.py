@@ -29,10 +29,14 @@ class EvaluatedRun:
     record: dict[str, Any]  # its run.json
 
     @property
-    def asked(self) -> tuple[str, str]:
-        """Name of the prompt and of the target."""
-        prompt = inside(self.record, "prompt")
-        return str(prompt.get("name")), str(prompt.get("target"))
+    def asked(self) -> tuple[str, ...]:
+        """Name of the prompt and of the target, and whether answers were structured."""
+        prompt, decoding = inside(self.record, "prompt"), inside(self.record, "decoding")
+        return (
+            str(prompt.get("name")),
+            str(prompt.get("target")),
+            *(("structured",) if "structured" in decoding else ()),
+        )
 
 
 def find_runs(folders: Sequence[str]) -> list[Path]:

@@ -12,7 +12,7 @@ from cprt.pages.colors import DARK, LIGHT
 from cprt.pages.listing import Cell, Column, Listing, Part, cell, level
 from cprt.pages.render import figure, render
 from cprt.paper import table6
-from cprt.records import Label, Prediction
+from cprt.records import Label, Prediction, inside
 from cprt.taxonomy import LEVELS, Taxonomy
 from eval.compare.results import Comparison, CurvePoint
 from eval.metrics import HEADS
@@ -41,7 +41,11 @@ def page(
     photos = worked.by_largest_error(rows)
     lists = _Lists({of_photo[0].label.id: number for number, of_photo in enumerate(photos)}, list(pictures), taxonomy)
     levels = Counter(label.level for label in labels)
-    asked = {name: sorted({str(row.prompt) for row in found if row.prompt}) for name, found in runs.items()}
+    asked = {
+        name: sorted({str(row.prompt) for row in found if row.prompt})
+        + (["structured answers"] if "structured" in inside(records.get(name), "decoding") else [])
+        for name, found in runs.items()
+    }
     paper = table6()
     return render(
         "report",

@@ -168,6 +168,7 @@ def provenance(record: Mapping[str, Any]) -> dict[str, str]:
         "Adapter": inside("config", "judge", "adapter"),
         "Revision": inside("config", "judge", "revision"),
         "Asked with": " prompt for ".join(filter(None, asked)),
+        "Answers": f"structured, by {how}" if (how := inside("decoding", "structured")) else "",
         "Precision": inside("dtype"),
         "On": inside("created").partition("T")[0],
         "Labels": f"{inside('inputs', 'labels', 'path')} {inside('inputs', 'labels', 'sha256')[:12]}".strip(),

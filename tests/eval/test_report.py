@@ -384,6 +384,7 @@ def test_a_run_says_what_made_it(tmp_path):
         "cprt": "0.1.0",
         "git": "65e09c229e02585a6b23428c887126c70cc9102d",
         "inputs": {"labels": {"path": "test.jsonl", "sha256": "ba7707224043" + "0" * 52}},
+        "decoding": {"structured": "a grammar"},
         "dtype": "bfloat16",
     }
     assert provenance(record) == {
@@ -391,6 +392,7 @@ def test_a_run_says_what_made_it(tmp_path):
         "Adapter": "out/<b>",
         "Revision": "",
         "Asked with": "taxonomy prompt for score",
+        "Answers": "structured, by a grammar",
         "Precision": "bfloat16",
         "On": "2026-11-28",
         "Labels": "test.jsonl ba7707224043",
