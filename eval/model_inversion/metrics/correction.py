@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from cprt.metrics.agreement import defined, divide
-from cprt.metrics.bootstrap import ClusteredShare, Floats, totals, widened_interval
+from cprt.metrics.bootstrap import ClusteredShare, Floats, apart, totals, widened_interval
 from eval.model_inversion.metrics import rates
 from eval.model_inversion.metrics.join import LABELS
 from eval.model_inversion.metrics.rates import Counts, Interval
@@ -135,7 +135,7 @@ def _rates(
     found = []
     for place, name in enumerate(("fpr", "fnr")):
         value = defined(_corrected_rates(counts_K52.sum(axis=0), h, f, refused_as_no)[place])
-        interval = widened_interval(resampled[place], len(counts_K52), shares[name].freedom)
+        interval = apart(widened_interval(resampled[place], len(counts_K52), shares[name].freedom))
         found.append((value, None if value is None else interval))
     return found
 

@@ -85,12 +85,12 @@ class Files:
             (row["class"], row["filename"]): row["predicted_class"]
             for _, row in read_csv(predictions).need(("filename", "class", "predicted_class"))
         }
-        for path, name in zip(self.paths, self.classes, strict=True):
-            if (name, path.name) not in predicted:
-                raise InputError.at(predictions, f"has no row for {name}/{path.name}")
-        classes = [predicted[name, path.name] for path, name in zip(self.paths, self.classes, strict=True)]
-        names = [f"{name}/{path.name}" for path, name in zip(self.paths, self.classes, strict=True)]
-        return Files(self.paths, np.asarray(classes, dtype=object), names)
+        keys = [(name, path.name) for path, name in zip(self.paths, self.classes, strict=True)]
+        names = ["/".join(key) for key in keys]
+        for key, name in zip(keys, names, strict=True):
+            if key not in predicted:
+                raise InputError.at(predictions, f"has no row for {name}")
+        return Files(self.paths, np.asarray([predicted[key] for key in keys], dtype=object), names)
 
     def of_classes(self, names: set[str]) -> Files:
         """Those of some classes. Raises InputError where there are none."""
