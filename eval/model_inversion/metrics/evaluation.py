@@ -134,8 +134,8 @@ def evaluate(inputs: Inputs, counting: Counting) -> Evaluation:
             "confidence": CONFIDENCE,
             "assumes": "independent classes; reconstructions of one class may resemble one another",
             "shares": "Wilson, of n over the design effect, Student's quantile (jackknife over classes)",
-            "kappa, accuracy_gap": "bootstrap percentiles over classes, moved outwards to Student's quantile; none where "
-            "all resamples say the same",
+            "kappa, accuracy_gap": "bootstrap percentiles over classes, moved outwards to Student's quantile; none "
+            "where all resamples say the same",
             "accuracy_judge_corrected": "delta method on shares moved towards a half, n over the design effect",
             "fpr_corrected, fnr_corrected": "as kappa, the judge's rates drawn from their posterior",
             "type_i_excess": "Newcombe",
