@@ -33,7 +33,8 @@ def option(
 ) -> Any:
     """A field of an options dataclass: its line in ``--help``, its default (none: required), ``choices``.
 
-    An option ``out`` that names a folder says by ``writes`` what the command leaves there (``check_output``).
+    An option ``out`` that names a folder says by ``writes`` what the command leaves there (``check_output``); a number
+    says by ``most`` how large it may be.
     """
     about = {"help": help, **metadata}
     if factory is not dataclasses.MISSING:
@@ -60,7 +61,7 @@ def parse(
             raise InputError(f"{message} (see --help)")
 
         def add_argument(
-            self, *names: str, positional: bool = False, writes: Any = None, **options: Any
+            self, *names: str, positional: bool = False, writes: Any = None, most: Any = None, **options: Any
         ) -> argparse.Action:
             if positional:
                 names, options = (names[0].removeprefix("--"),), {**options, "nargs": "*"}
@@ -97,9 +98,14 @@ def parse(
         where = f"{config}: " if config else ""
         raise InputError(where + " ".join(str(error).split())) from error
     for row in parsed:
-        for field in dataclasses.fields(row):  # names of photos may be any bytes
-            if not field.metadata.get("positional") and not _is_text(value := getattr(row, field.name)):
+        for field in dataclasses.fields(row):
+            value, most = getattr(row, field.name), field.metadata.get("most")
+            if not field.metadata.get("positional") and not _is_text(value):  # names of photos may be any bytes
                 raise InputError(f"{field.name}: {value!r} holds a NUL character, or is not UTF-8")
+            if value == "" and field.default != "":  # a variable of the shell that is not set
+                raise InputError(f"{field.name}: is empty")
+            if most is not None and value is not None and value > most:
+                raise InputError(f"{field.name} must be at most {most:,}, not {value}")
     if unknown:
         near = difflib.get_close_matches(unknown[0].lstrip("-"), _options(kinds), n=1)
         raise InputError(f"unknown argument {unknown[0]}" + (f" (did you mean --{near[0]}?)" if near else ""))
@@ -188,7 +194,7 @@ def _silence(stream: TextIO) -> None:
 
 
 def _take_config(argv: list[str]) -> tuple[str | None, list[str]]:
-    """The value of --config (both spellings) and the other arguments."""
+    """The value of --config (both spellings) and the other arguments. Raises InputError."""
     rest, found = [], []
     words = iter(argv)
     for word in words:
@@ -201,6 +207,8 @@ def _take_config(argv: list[str]) -> tuple[str | None, list[str]]:
             found.append(word.removeprefix("--config="))
         else:
             rest.append(word)
+        if word.endswith("=--"):  # argparse takes it for no value at all
+            raise InputError(f"{word.removesuffix('=--')}: -- is no value")
     if len(found) > 1:
         raise InputError("--config may be given only once")
     return (found[0] if found else None), rest

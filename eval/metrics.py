@@ -54,7 +54,7 @@ class MetricsArguments:
     against: str | None = option("predictions.jsonl of another judge: a paired test of the difference", None)
     calibrate: str | None = option("the judge's predictions for hold-out photos, to calibrate its scores on", None)
     calibrate_labels: str | None = option("labels.jsonl of these hold-out photos", None)
-    resamples: int = option("bootstrap resamples; 0: no intervals", 1000)
+    resamples: int = option("bootstrap resamples; 0: no intervals", 1000, most=100_000)
     seed: int = option("of the resamples and of the sampled pairs", 0)
     taxonomy: str | None = option("YAML that extends the published taxonomy", None)
 

@@ -30,7 +30,7 @@ class SurveyArguments:
     labels: str = option("labels.jsonl with the photos to draw from")
     out: str = option("folder to write", writes=("sheets", "photos.csv", "questions.txt"))
     photos: int = option("photos to label", 65)
-    people: int = option("people who label", 17)
+    people: int = option("people who label", 17, most=1000)
     each: int = option("photos for each of them", 10)
     seed: int = option("seed of the draw and of who gets which photo", 0)
     taxonomy: str | None = option("YAML that extends the published taxonomy", None)

@@ -40,7 +40,7 @@ class AgreementArguments:
     out: str = option("agreement.json to write")
     answers: list[str] = option("CSV files of annotator, kind, image and the taxonomy's keys", factory=list)
     annotations: list[str] = option("annotations.jsonl files made by cprt annotate", factory=list)
-    resamples: int = option("bootstrap resamples of images; 0: no intervals", 1000)
+    resamples: int = option("bootstrap resamples of images; 0: no intervals", 1000, most=100_000)
     seed: int = option("seed of the resamples", 0)
     taxonomy: str | None = option("YAML that extends the published taxonomy", None)
 

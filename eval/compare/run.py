@@ -36,7 +36,7 @@ class CompareArguments:
     labels: str = option("labels.jsonl that they were evaluated on")
     out: str = option("folder to write", writes=("compare.json", "report.html", "*.png"))
     against: str | None = option("name of the run that others are held against, or all for every pair", None)
-    resamples: int = option("bootstrap resamples", 2000)
+    resamples: int = option("bootstrap resamples", 2000, most=100_000)
     seed: int = option("of the resamples", 0)
     thumbnails: bool = option("small pictures of the listed photos in the page", False)
     images: str | None = option("folder of the photos, for thumbnails", None)

@@ -55,7 +55,7 @@ class CounterfactualArguments:
     confidence: float = option("every run's score is nearer to the truth than this", 0.1)
     share: float = option("share of photos of level 1 with a face or an ID", 0.8)
     seed: int = option("seed of the draw and of the resamples", 0)
-    resamples: int = option("bootstrap resamples of photos", 1000)
+    resamples: int = option("bootstrap resamples of photos", 1000, most=100_000)
     base_url: str | None = option("the endpoint of runs that asked one (their records do not name it)", None)
     api_key_env: str | None = option("environment variable with the key for base_url; no other key goes there", None)
     endpoints: list[dict[str, Any]] = option(

@@ -42,6 +42,7 @@ class Words:
     paths: list[str] = field(default_factory=list, metadata={"positional": True, "metavar": "PATH", "help": "photos"})
     out: str | None = None
     rate: float = 0.5
+    times: int = field(default=3, metadata={"most": 1000})
 
 
 NO_NUMBERS = "0_1 1_000 .nan .inf -.inf nan inf 1e999 ٣ 0x1f 0o7 010 12:30:45".split()
@@ -141,6 +142,22 @@ def test_a_configuration_that_is_no_file_is_named(tmp_path: Path):
 def test_only_plain_numbers_are_numbers_on_the_command_line(option: str, value: str):
     with pytest.raises(InputError, match=rf"{option}: '{re.escape(value)}' is not a (whole )?number"):
         parse(Options, ["--labels", "a", f"{option}={value}"])
+
+
+@pytest.mark.parametrize(
+    ("argv", "complaint"),
+    [
+        (["--out", ""], "out: is empty"),
+        (["--out="], "out: is empty"),
+        (["--out=--"], "--out: -- is no value"),
+        (["--rate=--"], "--rate: -- is no value"),
+        (["--times", "1001"], "times must be at most 1,000, not 1001"),
+    ],
+)
+def test_options_that_nothing_can_be_made_of(argv: list[str], complaint: str):
+    """An unset variable of the shell, a slip of the keyboard, a number that would take all memory there is."""
+    with pytest.raises(InputError, match=f"^{complaint}$"):
+        parse(Words, argv)
 
 
 def test_null_is_taken_where_it_is_allowed():

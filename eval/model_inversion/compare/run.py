@@ -67,7 +67,7 @@ class CompareArguments:
     sensitivity: float = option(COUNTING["sensitivity"], 0.1)
     thumbnails: bool = option("put small pictures of false positives into the page", False)
     images: str | None = option("folder of SETUP/all-images/CLASS/FILE or SETUP/CLASS/FILE, for thumbnails", None)
-    resamples: int = option(COUNTING["resamples"], 2000)
+    resamples: int = option(COUNTING["resamples"], 2000, most=100_000)
     seed: int = option(COUNTING["seed"], 0)
     wandb: bool = option("log the table to Weights & Biases, offline by default", False)
 

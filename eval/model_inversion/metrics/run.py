@@ -35,7 +35,7 @@ class MetricsArguments:
     others: list[str] = option("further evaluation models, NAME=FILE, for Type-I transfer to each", factory=list)
     refused_as_no: bool = option(COUNTING["refused_as_no"], False)
     sensitivity: float = option(COUNTING["sensitivity"], 0.1)
-    resamples: int = option(COUNTING["resamples"], 2000)
+    resamples: int = option(COUNTING["resamples"], 2000, most=100_000)
     seed: int = option(COUNTING["seed"], 0)
 
     def __post_init__(self) -> None:

@@ -50,9 +50,9 @@ class StudyArguments:
     answers: list[str] = option("filled sheets; without them the study is drawn", factory=list)
     reconstructions: int = option("reconstructions to draw, evenly over set-ups", 200)
     controls: int = option("control pairs to draw, half of each kind", 40)
-    people: int = option("people who rate", 3)
+    people: int = option("people who rate", 3, most=1000)
     each: int | None = option("pictures for each of them; null: all", None)
-    resamples: int = option("bootstrap resamples of the classes", 2000)
+    resamples: int = option("bootstrap resamples of the classes", 2000, most=100_000)
     seed: int = option("seed of the draw, of the order and of the resamples", 0)
 
     def __post_init__(self) -> None:
