@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         inputs["agreement"] = args.agreement
         tables.append(table2(read_object(args.agreement), args.agreement))
     if args.runs is not None:
-        found = read_metrics(Path(args.runs), {} if args.rows is None else _read_rows(args.rows))
+        found = read_metrics(Path(args.runs), {} if args.rows is None else read_rows(args.rows))
         inputs |= {f"metrics_{number}": path for number, (path, _) in enumerate(found.values())}
         metrics = {row: content for row, (_, content) in found.items()}
         for name, rows in (("table3", paper.table3()), ("table6", paper.table6())):
@@ -123,7 +123,7 @@ def table2(agreement: Mapping[str, Any], file: str) -> Table:
             ours = None if part["agreement"] is None else 100 * part["agreement"]
             rows.append([f"Human-Human, level {level}", *_beside(ours, published_levels.get(level), 1)])
             rows[-1] += _beside(part["kappa"], None, 3)
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise InputError.at(file, f"is not what cprt agreement writes ({error})") from error
     columns = ["comparison", "agreement %", "paper", "difference", "kappa", "paper", "difference"]
     return Table("table2", "agreement of annotators, beside the paper's Table 2", columns, rows)
@@ -189,7 +189,7 @@ def read_metrics(folder: Path, names: Mapping[str, str]) -> dict[tuple[str, str]
     return found
 
 
-def _read_rows(path: str) -> dict[str, str]:
+def read_rows(path: str) -> dict[str, str]:
     content = read_yaml(path)
     known = [f"{row['prompting']} / {row['model']}" for row in paper.table6()]
     if not isinstance(content, dict) or not all(isinstance(value, str) for value in content.values()):

@@ -21,7 +21,7 @@ from cprt.errors import InputError
 from cprt.files import write_text
 from cprt.pages.words import counted
 from cprt.provenance import sign, write_run
-from cprt.records import read_json, write_json
+from cprt.records import inside, read_json, write_json
 from cprt.tables import read_csv, write_csv
 from eval.model_inversion.compare.statistics import private_data
 from eval.model_inversion.metrics.show import figure, percent
@@ -115,8 +115,10 @@ def _evaluate(args: StudyArguments) -> None:
     for name, of_rater in {**said, MAJORITY: everybody}.items():
         write_verdicts(out / "raters" / name, of_rater, key)
     manifest = read_json(judges / "setups.json")
+    if not isinstance(manifest, list) or not all(isinstance(inside(row).get("name"), str) for row in manifest):
+        raise InputError.at(judges / "setups.json", "is not as cprt mi writes it")
     write_json(out / "raters" / "setups.json", manifest)
-    setups = {row["id"]: row["name"] for row in manifest}
+    setups = {row.get("id"): row["name"] for row in manifest}
     classes = {
         number: f"{private_data(setups.get(one.setup, one.setup))}/{one.claims}"
         for number, one in key.items()
