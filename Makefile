@@ -1,4 +1,4 @@
-# make setup | demo | demo-mi | check | test | test-all | test-browser | soak | lint | bench
+# make setup | demo | demo-mi | check | test | test-all | test-browser | soak | lint | bench | pictures
 # VENV=path uses another environment (one takes 6.5 GB).
 VENV ?= .venv
 PYTHON ?= python3
@@ -10,7 +10,7 @@ export PATH := $(abspath $(BIN)):$(PATH)
 # Tests in two processes or more, of which an idle one takes over what a busy one has left.
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
-.PHONY: setup demo demo-mi check test test-slow test-all test-browser soak lint bench
+.PHONY: setup demo demo-mi check test test-slow test-all test-browser soak lint bench pictures
 .DELETE_ON_ERROR:
 
 setup: $(VENV)/.installed
@@ -57,3 +57,6 @@ bench: setup  ## the measurements behind the numbers in the README
 	$(BIN)/python benchmarks/mi_panels.py
 	$(BIN)/python benchmarks/mi_coverage.py --rounds 200
 	$(BIN)/python benchmarks/image_cache.py
+
+pictures: setup  ## the documentation's pictures, from what the two demos left (needs chromium and chromium-driver)
+	$(BIN)/python docs/pictures.py

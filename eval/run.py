@@ -70,6 +70,7 @@ class EvalArguments:
     decoding: str = option(
         "expected: also mean and median over the probabilities of all scores", "greedy", choices=DECODINGS
     )
+    structured: bool = option("hold every answer to the form that is asked for, so that each can be read", False)
     base_url: str | None = option("OpenAI-compatible endpoint that serves the model", None)
     api_key_env: str | None = option("environment variable with the endpoint's key", None)
     allow_remote: bool = option("photos may go to endpoints on other machines", False)
@@ -203,7 +204,7 @@ def to_retry(
 def find_judges(args: EvalArguments, taxonomy: Taxonomy) -> list[Judge]:
     """The judges that the options name. Raises InputError."""
     if args.models:
-        return from_rows(args.models, args.prompt, args.target, args.decoding, args.only, taxonomy)
+        return from_rows(args.models, args.prompt, args.target, args.decoding, args.structured, args.only, taxonomy)
     assert args.model is not None
     options = {
         "revision": args.model_revision,
@@ -216,7 +217,9 @@ def find_judges(args: EvalArguments, taxonomy: Taxonomy) -> list[Judge]:
     }
     if args.base_url is not None and args.max_pixels is None:
         del options["max_pixels"]
-    return from_options(args.model, args.adapter, args.prompt, args.target, args.decoding, taxonomy, **options)
+    return from_options(
+        args.model, args.adapter, args.prompt, args.target, args.decoding, args.structured, taxonomy, **options
+    )
 
 
 def write(
@@ -249,6 +252,9 @@ def write(
     print(f"{folder}: {summary_line(metrics)}")
     if all(prediction.status == "error" for prediction in predictions):
         raise InputError(f"{folder}: every photo ended in an error (the first: {predictions[0].error})")
+    free = sum(one.response is not None and "response_format" in one.response.dropped for one in outcomes)
+    if free:
+        print(f"note: {folder}: {free} answers are free ones: the endpoint takes no JSON schema")
     without = sum(row.status == "ok" and row.expected_score is None for row in predictions)
     if judge.expected and without:
         print(f"note: {folder}: {without} answers without an expected score (no probabilities of a score came along)")

@@ -18,7 +18,7 @@ from cprt.errors import InputError
 from cprt.images import load_image
 from cprt.metrics.bootstrap import Floats, interval, resample
 from cprt.metrics.severity import bias, level_accuracy, mae, pearson, spearman
-from cprt.models.decoding import summarise
+from cprt.models.decoding.scores import summarise
 from cprt.models.local import LocalModel
 from cprt.records import Pair, read_pairs
 from cprt.scoring import levels_of

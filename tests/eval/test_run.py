@@ -29,7 +29,7 @@ from safetensors.torch import load_file, save_file
 from cprt.errors import InputError
 from cprt.images import load_image
 from cprt.models.adapter import pixel_cap
-from cprt.models.decoding import summarise
+from cprt.models.decoding.scores import summarise
 from cprt.models.local import LocalModel
 from cprt.prompts import build
 from cprt.provenance import model_digest
@@ -37,6 +37,7 @@ from cprt.records import read_labels, read_predictions
 from cprt.scoring import severity
 from cprt.taxonomy import Taxonomy
 from eval import metrics as metrics_command
+from eval.compare import run as compare_command
 from eval.judges import from_options
 from eval.run import main
 
@@ -726,6 +727,51 @@ def test_an_endpoints_alternatives_give_the_expectation_and_one_without_is_asked
     assert records[1]["answers_made"] == [{"without": ["logprobs"], "count": 3}]
 
 
+def test_structured_answers_of_a_base_can_all_be_read_and_are_told_apart(demo, demo_base, evaluated, tmp_path):
+    """What answers nothing that can be read when it is free, beside it in one comparison."""
+    held = tmp_path / "held"
+    main(options(demo, demo_base, held, "--structured", "true"))
+    free = read_predictions(evaluated / "predictions.jsonl")
+    assert {row.status for row in free} == {"unparsed"} and "willing" not in rows(evaluated)[0]
+    found = rows(held)
+    assert {row["status"] for row in found} == {"ok"} and all(0 < row["willing"] < 0.01 for row in found)
+    metrics = json.loads((held / "metrics.json").read_text())
+    assert metrics["coverage"] == 1 and metrics["willing"]["n"] == 16
+    assert metrics["willing"]["mean"] == pytest.approx(sum(row["willing"] for row in found) / 16)
+    record = json.loads((held / "run.json").read_text())
+    assert record["decoding"]["structured"] == "a grammar" and record["config"]["structured"] is True
+    assert "structured" not in json.loads((evaluated / "run.json").read_text())["decoding"]
+    compare_command.main(
+        ["--runs", str(evaluated), str(held), "--labels", str(demo.test_labels), "--out", str(tmp_path / "compare")]
+    )
+    page = (tmp_path / "compare" / "report.html").read_text()
+    assert page.count("structured answers") == 1 and "structured, by a grammar" in page
+
+
+def test_an_endpoint_is_sent_the_schema_and_one_without_answers_freely(demo, tmp_path, capsys):
+    def judge(body: dict[str, Any]) -> Any:
+        if "response_format" not in body:
+            return "The score is low.", "stop"
+        if body["model"] == "model-without":
+            return 400, {"error": {"message": "response_format is not supported"}}
+        assert body["response_format"]["json_schema"]["schema"]["required"] == ["attributes", "level", "score"]
+        return '{"attributes": ["age"], "level": 3, "score": 0.292}', "stop"
+
+    with Misbehaving(judge) as server:
+        models = [served(server.url, name, target="attributes", concurrency=1) for name in ("with", "without")]
+        main(with_models(demo, tmp_path, models, structured=True, limit=3))
+    row, without = rows(tmp_path / "out" / "with")[0], rows(tmp_path / "out" / "without")[0]
+    assert (row["score"], row["attributes"], without["status"]) == (0.292, ["age"], "unparsed")
+    assert "willing" not in row
+    records = [json.loads((tmp_path / "out" / name / "run.json").read_text()) for name in ("with", "without")]
+    assert [record["decoding"]["structured"] for record in records] == ["a JSON schema"] * 2
+    assert records[0]["answers_made"] == []
+    assert records[1]["answers_made"] == [{"without": ["response_format"], "count": 3}]
+    notes = [line for line in capsys.readouterr().out.splitlines() if "free ones" in line]
+    where = tmp_path / "out" / "without"
+    assert notes == [f"note: {where}: 3 answers are free ones: the endpoint takes no JSON schema"]
+
+
 def test_an_adapter_is_asked_as_it_was_trained_unless_told(adapter, tmp_path, capsys):
     folder = tmp_path / "adapter"
     shutil.copytree(adapter, folder)
@@ -734,7 +780,7 @@ def test_an_adapter_is_asked_as_it_was_trained_unless_told(adapter, tmp_path, ca
     taxonomy = Taxonomy.default()
 
     def asked(adapters: list[str], target: str | None, *prompts: str) -> Any:
-        return from_options("m", adapters, prompts, target, "greedy", taxonomy)[0].prompt
+        return from_options("m", adapters, prompts, target, "greedy", False, taxonomy)[0].prompt
 
     assert asked([str(folder)], None) == asked([str(folder)], None, "taxonomy") == trained
     assert asked([], None) == asked([str(folder)], "score") == build("taxonomy", "score")
