@@ -13,6 +13,7 @@ import difflib
 import enum
 import errno
 import io
+import math
 import os
 import sys
 import types
@@ -33,8 +34,8 @@ def option(
 ) -> Any:
     """A field of an options dataclass: its line in ``--help``, its default (none: required), ``choices``.
 
-    An option ``out`` that names a folder says by ``writes`` what the command leaves there (``check_output``); a number
-    says by ``most`` how large it may be.
+    A number says by ``least`` and ``most`` what it may be (null where that is allowed).
+    An option ``out`` that names a folder says by ``writes`` what the command leaves there (``check_output``).
     """
     about = {"help": help, **metadata}
     if factory is not dataclasses.MISSING:
@@ -60,9 +61,8 @@ def parse(
         def error(self, message: str) -> NoReturn:  # argparse would print the whole usage first
             raise InputError(f"{message} (see --help)")
 
-        def add_argument(
-            self, *names: str, positional: bool = False, writes: Any = None, most: Any = None, **options: Any
-        ) -> argparse.Action:
+        def add_argument(self, *names: str, positional: bool = False, **options: Any) -> argparse.Action:
+            options = {name: value for name, value in options.items() if name not in _OURS}
             if positional:
                 names, options = (names[0].removeprefix("--"),), {**options, "nargs": "*"}
             kind = getattr(options.get("type"), "__name__", None)  # where null is allowed, TRL wraps int and float
@@ -92,6 +92,8 @@ def parse(
         *parsed, _, unknown = parser.parse_args_into_dataclasses(
             args=argv, look_for_args_file=False, return_remaining_strings=True
         )
+        for row in parsed:
+            _check_ranges(row)
     except InputError:
         raise
     except (ValueError, TypeError, ImportError) as error:  # a __post_init__ that refuses, or lacks a package
@@ -99,13 +101,11 @@ def parse(
         raise InputError(where + " ".join(str(error).split())) from error
     for row in parsed:
         for field in dataclasses.fields(row):
-            value, most = getattr(row, field.name), field.metadata.get("most")
+            value = getattr(row, field.name)
             if not field.metadata.get("positional") and not _is_text(value):  # names of photos may be any bytes
                 raise InputError(f"{field.name}: {value!r} holds a NUL character, or is not UTF-8")
             if value == "" and field.default != "":  # a variable of the shell that is not set
                 raise InputError(f"{field.name}: is empty")
-            if most is not None and value is not None and value > most:
-                raise InputError(f"{field.name} must be at most {most:,}, not {value}")
     if unknown:
         near = difflib.get_close_matches(unknown[0].lstrip("-"), _options(kinds), n=1)
         raise InputError(f"unknown argument {unknown[0]}" + (f" (did you mean --{near[0]}?)" if near else ""))
@@ -115,6 +115,17 @@ def parse(
                 read = {name: value for name, value in vars(row).items() if name != "out"}
                 check_output(prog or "", row.out, field.metadata.get("writes"), {**read, "config": config})
     return tuple(parsed)
+
+
+_OURS = ("writes", "least", "most")  # of a field's metadata, and no business of argparse
+
+
+def _check_ranges(row: Any) -> None:
+    for field in dataclasses.fields(row):
+        least, most, value = field.metadata.get("least"), field.metadata.get("most"), getattr(row, field.name)
+        if least is not None and value is not None and not least <= value <= (math.inf if most is None else most):
+            rule = f"be {least:,} to {most:,}" if most is not None else f"be at least {least}"
+            raise ValueError(f"{field.name} must {rule if least or most else 'not be negative'}, not {value}")
 
 
 _STRICT: dict[str, Callable[[str], Any]] = {"int": whole, "float": number}

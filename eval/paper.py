@@ -157,7 +157,7 @@ def table1(levels: Sequence[int]) -> Table:
 
 
 def table2(agreement: Mapping[str, Any], file: str) -> Table:
-    """Agreement and kappa by comparison, then agreement of people a level."""
+    """Agreement and kappa by comparison, then of people and of models a level (4.1)."""
     rows: list[list[Cell]] = []
     try:
         for row in agreement["table2"]:
@@ -165,12 +165,17 @@ def table2(agreement: Mapping[str, Any], file: str) -> Table:
             ours = None if row["agreement"] is None else 100 * row["agreement"]
             rows.append([row["comparison"], *beside(ours, published.get("agreement_percent"), 1)])
             rows[-1] += beside(row["kappa"], published.get("kappa"), 3)
-        published_levels = paper.human_agreement_by_level()
-        for level in LEVELS:
-            part = agreement["human_human"]["levels"][str(level)]
-            ours = None if part["agreement"] is None else 100 * part["agreement"]
-            rows.append([f"Human-Human, level {level}", *beside(ours, published_levels.get(level), 1)])
-            rows[-1] += beside(part["kappa"], None, 3)
+        groups: dict[str, tuple[Mapping[str, Any], Mapping[int, float | str]]] = {
+            "Human-Human": (agreement["human_human"], paper.human_agreement_by_level())
+        }
+        for name, head in (("model_human", "Models-Human"), ("model_model", "Models")):
+            groups[head] = agreement[name]["pooled"], paper.model_agreement_by_level()[name]
+        for head, (parts, published_levels) in groups.items():
+            for level in LEVELS:
+                part, percent = parts["levels"][str(level)], published_levels.get(level)
+                ours = None if part["agreement"] is None else 100 * part["agreement"]
+                cells = [rounded(ours, 1), percent, None] if isinstance(percent, str) else beside(ours, percent, 1)
+                rows.append([f"{head}, level {level}", *cells, *beside(part["kappa"], None, 3)])
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError.at(file, f"is not what cprt agreement writes ({error})") from error
     columns = ["comparison", "agreement %", "paper", "difference", "kappa", "paper", "difference"]

@@ -104,6 +104,9 @@ def test_agreement_stands_beside_table_2(tmp_path: Path):
     assert rows["Human-Human, level 1"][1:4] == ["66.7", "84.4", "-17.7"]
     assert rows["Human-Human, level 4"][1:4] == ["100.0", "", ""]
     assert rows["Llama 4-Human"][1:4] == ["", "82.4", ""]
+    assert rows["Models-Human, level 2"][1:4] == ["100.0", "78.6", "21.4"]
+    assert rows["Models-Human, level 3"][1:4] == ["100.0", "57 to 59", ""]  # a range is no figure to differ from
+    assert rows["Models, level 2"][1:4] == ["", "76.9", ""]  # there is one model
 
 
 # --- All of them, by the commands of docs/paper.md -----------------------------------------------------------------
@@ -126,7 +129,7 @@ def inputs(demo: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any
         return ["--config", str(top / f"{name}.yaml")]
 
     with Misbehaving(judged_by_size) as server:
-        names = ["gemini-3-flash", "pixtral-12b", "sft-qwen3-vl-8b-80-steps", "gemini-3-flash-512px"]
+        names = ["gemini-3-flash", "sft-qwen3-vl-8b-80-steps", "gemini-3-flash-512px"]
         models = [{"name": name, "model": name, "base_url": server.url} for name in names]
         for row in models[1:]:
             row |= {"prompts": ["taxonomy"]}
@@ -220,7 +223,9 @@ def test_numbers_behind_the_figures(everything: Path, demo: Any):
     assert float(bands[0]["difference"]) == pytest.approx(float(bands[0]["lower end"]) - 0.711, abs=1e-3)
 
     evaluated = read_labels(demo.test_labels, Taxonomy.default())
-    shown = [row for row in table("figure11") if (row["model"], row["prompting"]) == ("Pixtral (12B)", "Taxonomy")]
+    shown = [
+        row for row in table("figure11") if (row["model"], row["prompting"]) == ("Qwen3-VL (8B) (80 steps)", "SFT")
+    ]
     assert [int(row["photos"]) for row in shown] == [
         sum(one.level == level for one in evaluated) for level in range(1, 5)
     ]
