@@ -166,12 +166,13 @@ _REPLY = {
 }
 _FETCHED = {"a": {"sha256": "0", "size": 1, "mtime_ns": 1, "into": "b", "files": 1, "bytes": 1}}
 _ANNOTATION = b'{"image_path": "images/val2017/a.jpg", "attributes": {"x": ["a1_age_approx"]}, "safe": false}'
+_LEVELS = {"levels": {str(level): {"agreement": 0.9, "kappa": None} for level in (1, 2, 3, 4)}}
 _AGREEMENT = json.dumps(
     {
-        "table2": [
-            {"comparison": "a", "agreement": 0.9, "kappa": 0.8, "paper": {"agreement_percent": 87.4, "kappa": 0.7}}
-        ],
-        "human_human": {"levels": {str(level): {"agreement": 0.9, "kappa": None} for level in (1, 2, 3, 4)}},
+        "table2": [{"comparison": "a", "agreement": 0.9, "kappa": 0.8, "paper": {"agreement_percent": 87, "kappa": 0}}],
+        "human_human": _LEVELS,
+        "model_human": {"pooled": _LEVELS},
+        "model_model": {"pooled": _LEVELS},
     }
 ).encode()
 _WORDINGS = b"person:\n  text: Same?\n"
