@@ -41,7 +41,7 @@ demo-mi: setup  ## model inversion on drawn faces: attacks, what a classifier sa
 test-browser: setup  ## the report pages in headless Chromium (needs the packages chromium and chromium-driver)
 	$(BIN)/python -m pytest -m browser
 
-soak: setup  ## what takes too long for every day: thirty random kills
+soak: setup  ## what takes too long for every day: random kills, mutations of every file by the thousand
 	$(BIN)/python -m pytest -m soak --timeout 7200
 
 lint: setup

@@ -64,6 +64,14 @@ def test_no_import_goes_round_in_a_circle():
     assert not left, f"in circles, or behind one: {sorted(left)}"
 
 
+def test_no_checkpoint_is_asked_for_its_own_code():
+    """Unless told not to, the library asks on a terminal whether to run it."""
+    for module, file in MODULES.items():
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and re.fullmatch(r"Auto\w+\.from_pretrained", ast.unparse(node.func)):
+                assert "trust_remote_code=False" in ast.unparse(node), module
+
+
 def test_no_room_is_crowded():
     for folder in {file.parent for file in MODULES.values()}:
         modules = [file for file in folder.glob("*.py") if file.name != "__init__.py"]
