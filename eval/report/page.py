@@ -64,6 +64,7 @@ def page(
         unfolded={"SFT"} | {_PROMPTINGS.get(name) for names in asked.values() for name in names},
         markdown=markdown(worked.results_table(metrics)),
         latex=latex(worked.results_table(metrics)),
+        error_groups=worked.error_groups(metrics, taxonomy),
         few_scores={name: worked.few_scores(found) for name, found in runs.items()},
         provenance={name: worked.provenance(records.get(name, {})) for name in runs},
         comparison=comparison,
@@ -72,6 +73,11 @@ def page(
         unscored={name: worked.unscored_by_level(labels, found) for name, found in runs.items()},
         scores={name: _picture(score_panel(labels, found, taxonomy), (4.2, 3.6)) for name, found in runs.items()},
         bins=bins,
+        responses=(responses := {name: worked.response_of(labels, found) for name, found in runs.items()}),
+        response={
+            name: _picture(calibration_panel(rows, "true score", "mean predicted score"), (4.2, 3.6))
+            for name, rows in responses.items()
+        },
         calibration={name: _picture(calibration_panel(bins[name]), (4.2, 3.6)) for name in runs},
         errors=lists.errors(worked.largest_errors(rows)),
         without=lists.unscored(worked.without_score(rows)),

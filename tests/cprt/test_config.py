@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from tqdm import tqdm
 
-from cprt.config import parse, run
+from cprt.config import option, parse, run
 from cprt.errors import InputError
 
 
@@ -307,3 +307,30 @@ def test_the_status_holds_whatever_becomes_of_the_streams(tmp_path: Path, does, 
     done = subprocess.run(["bash", "-c", f"{words} {streams}"], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (status, said)
     assert "Traceback" not in done.stdout
+
+
+@dataclass
+class Ranged:
+    rounds: int = option("rounds", 3, least=1)
+    seed: int = option("seed", 0, least=0)
+    share: float | None = option("share", None, least=0, most=1)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--rounds", "0"], "rounds must be at least 1, not 0"),
+        (["--seed", "-1"], "seed must not be negative, not -1"),
+        (["--share", "1.5"], "share must be 0 to 1, not 1.5"),
+    ],
+)
+def test_a_number_out_of_its_range_is_told(tmp_path: Path, words: list[str], said: str):
+    (good,) = parse(Ranged, ["--rounds", "1", "--seed", "0", "--share", "1"])
+    assert (good.rounds, good.seed, good.share, parse(Ranged, [])[0].share) == (1, 0, 1.0, None)
+    with pytest.raises(InputError) as caught:
+        parse(Ranged, words)
+    assert str(caught.value) == said
+    (tmp_path / "c.yaml").write_text(f"{words[0][2:]}: {words[1]}")
+    with pytest.raises(InputError) as caught:
+        parse(Ranged, ["--config", str(tmp_path / "c.yaml")])
+    assert str(caught.value) == f"{tmp_path / 'c.yaml'}: {said}"

@@ -46,7 +46,7 @@ from eval.model_inversion.compare.statistics import (
 from eval.model_inversion.compare.table import inert, print_report, table
 from eval.model_inversion.metrics.evaluation import Counting, Evaluation, Inputs, evaluate
 from eval.model_inversion.metrics.rates import Counts
-from eval.model_inversion.metrics.run import COUNTING, named
+from eval.model_inversion.metrics.run import named
 
 _FOLDERS = ("standard", "target", "naturals", "naturals_target", "others")
 
@@ -63,16 +63,11 @@ class CompareArguments:
     naturals: str | None = option("with runs: the same by E on natural images of other classes", None)
     naturals_target: str | None = option("with runs: the same by the target models: only what they accept counts", None)
     others: list[str] = option("with runs: further evaluation models, NAME=FOLDER, for Type-I transfer", factory=list)
-    refused_as_no: bool = option(COUNTING["refused_as_no"], False)
-    sensitivity: float = option(COUNTING["sensitivity"], 0.1)
     thumbnails: bool = option("put small pictures of false positives into the page", False)
     images: str | None = option("folder of SETUP/all-images/CLASS/FILE or SETUP/CLASS/FILE, for thumbnails", None)
-    resamples: int = option(COUNTING["resamples"], 2000)
-    seed: int = option(COUNTING["seed"], 0)
     wandb: bool = option("log the table to Weights & Biases, offline by default", False)
 
     def __post_init__(self) -> None:
-        _ = self.counting
         named(self.others, "others")
         if bool(self.runs or self.collection) == (self.setups is not None):
             raise ValueError("needs either --setups or --runs (or --collection, alone or with runs)")
@@ -87,10 +82,6 @@ class CompareArguments:
             raise ValueError("--images is for --thumbnails true")
 
     @property
-    def counting(self) -> Counting:
-        return Counting(self.refused_as_no, self.sensitivity, self.resamples, self.seed)
-
-    @property
     def folders(self) -> Inputs:
         """With runs: folders of SETUP/prediction.csv in place of files."""
         given = (self.target, None, self.naturals, self.naturals_target, named(self.others, "others"))
@@ -99,7 +90,8 @@ class CompareArguments:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Command line of ``cprt mi-compare``."""
-    (args,) = parse(CompareArguments, argv, prog="cprt mi-compare", description=(__doc__ or "").partition("\n")[0])
+    about = (__doc__ or "").partition("\n")[0]
+    args, counting = parse((CompareArguments, Counting), argv, prog="cprt mi-compare", description=about)
     runs = from_yaml(args.setups) if args.setups is not None else _found(args)
     order = list(dict.fromkeys(run.setup for run in runs))
     runs.sort(key=lambda run: order.index(run.setup))  # the judges of a set-up stand together
@@ -108,9 +100,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.thumbnails and args.images is None and not any(run.images for run in runs):
         raise InputError("thumbnails need --images, or images in the YAML")
     progress = tqdm(runs, desc="set-ups", unit="run", disable=None)
-    done = [(run, evaluate(run.inputs, args.counting)) for run in progress]
-    result = compare(done, args.counting)
-    wrong = false_positives(done, args.refused_as_no)
+    done = [(run, evaluate(run.inputs, counting)) for run in progress]
+    result = compare(done, counting)
+    wrong = false_positives(done, counting.refused_as_no)
     out = Path(args.out)
     pictures = gallery(wrong, args.images, out / "thumbnails") if args.thumbnails else Gallery()
     sign("cprt mi-compare", out / "run.json")
@@ -126,9 +118,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     (out / "compare.png").write_bytes(charts["light"])
     write_text(out / "compare.html", page(result, wrong, pictures, charts))
     inputs = {f"{run.setup}, {run.judge}: {kind}": path for run in runs for kind, path in run.inputs.files().items()}
-    write_run("cprt mi-compare", out, args, inputs | ({"setups": args.setups} if args.setups else {}), seed=args.seed)
+    inputs |= {"setups": args.setups} if args.setups else {}
+    write_run("cprt mi-compare", out, vars(args) | vars(counting), inputs, seed=counting.seed)
     if args.wandb:
-        track(args, result["rows"])
+        track(args.out, counting, result["rows"])
     print_report(result, len(wrong), pictures if args.thumbnails else None, out)
 
 
@@ -149,11 +142,11 @@ def _found(args: CompareArguments) -> list[Run]:
     return ours + theirs
 
 
-def track(args: CompareArguments, rows: Sequence[Mapping[str, Any]]) -> None:
+def track(out: str, counting: Counting, rows: Sequence[Mapping[str, Any]]) -> None:
     """The table as a run in W&B: figures and names alone, no path."""
     from cprt.services.tracking import finish, log_table, start_run
 
-    run = start_run(None, f"mi-compare {Path(args.out).name}", asdict(args.counting), args.out)
+    run = start_run(None, f"mi-compare {Path(out).name}", asdict(counting), out)
     log_table(run, "mi_compare", *table(rows))
     print(finish(run))
 

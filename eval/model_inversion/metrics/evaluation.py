@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from cprt.config import option
 from cprt.errors import InputError
 from cprt.metrics.bootstrap import CONFIDENCE, resample_clusters
 from eval.model_inversion.metrics import rates
@@ -49,25 +50,17 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Counting:
-    """How everything is counted.
+    """Options of every command that counts."""
 
-    Attributes:
-        refused_as_no: a refusal is a no in the 2x2 table.
-        sensitivity: how much worse than on controls the judge may be on reconstructions, for the range given beside
-            the corrected accuracy.
-    """
-
-    refused_as_no: bool = False
-    sensitivity: float = 0.1
-    resamples: int = 2000
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("resamples", "seed"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative, not {getattr(self, name)}")
-        if not 0 <= self.sensitivity <= 1:
-            raise ValueError(f"sensitivity must be from 0 to 1, not {self.sensitivity}")
+    refused_as_no: bool = option("count a refusal as a no in the 2x2 table", False)
+    sensitivity: float = option(
+        "how much more often than on controls the judge may err, for the range of the corrected accuracy",
+        0.1,
+        least=0,
+        most=1,
+    )
+    resamples: int = option("bootstrap resamples of the classes; 0: no interval but those of shares", 2000, least=0)
+    seed: int = option("seed of the resamples", 0, least=0)
 
 
 @dataclass(frozen=True)
@@ -141,7 +134,8 @@ def evaluate(inputs: Inputs, counting: Counting) -> Evaluation:
             "confidence": CONFIDENCE,
             "assumes": "independent classes; reconstructions of one class may resemble one another",
             "shares": "Wilson, of n over the design effect, Student's quantile (jackknife over classes)",
-            "kappa, accuracy_gap": "bootstrap percentiles over classes, moved outwards to Student's quantile",
+            "kappa, accuracy_gap": "bootstrap percentiles over classes, moved outwards to Student's quantile; none "
+            "where all resamples say the same",
             "accuracy_judge_corrected": "delta method on shares moved towards a half, n over the design effect",
             "fpr_corrected, fnr_corrected": "as kappa, the judge's rates drawn from their posterior",
             "type_i_excess": "Newcombe",

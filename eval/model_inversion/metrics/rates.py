@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cprt.metrics.agreement import kappa_of_tables
+from cprt.metrics.agreement import defined, divide, kappa_of_tables
 from cprt.metrics.bootstrap import ClusteredShare, cluster_interval, resample_clusters, student
 from eval.model_inversion.metrics.join import LABELS
 
@@ -143,14 +143,3 @@ def difference(first: ClusteredShare, second: ClusteredShare) -> tuple[float | N
 def by_class(rows: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
     """Class -> counts, stacked in the order of the classes' names, which no order of a file's rows changes."""
     return np.stack([rows[name] for name in sorted(rows)])
-
-
-def divide(part: NDArray[Any], whole: NDArray[Any]) -> Floats:
-    """NaN where the denominator is 0."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(np.asarray(whole) != 0, np.asarray(part, dtype=np.float64) / whole, np.nan)
-
-
-def defined(value: Any) -> float | None:
-    """A float, or None for NaN."""
-    return None if np.isnan(value) else float(value)

@@ -32,7 +32,7 @@ from eval.model_inversion.study.answers import (
     majority,
     read_sheet,
     with_judges,
-    write_verdicts,
+    write_rater,
 )
 from eval.model_inversion.study.sheets import KEY, SHEET, assign, draw, read_key
 
@@ -48,21 +48,12 @@ class StudyArguments:
     runs: str = option("folder that cprt mi wrote, with its panels")
     out: str = option("folder of the study", writes=("sheets", "key.csv", "instruction.txt", "raters", "study.json"))
     answers: list[str] = option("filled sheets; without them the study is drawn", factory=list)
-    reconstructions: int = option("reconstructions to draw, evenly over set-ups", 200)
-    controls: int = option("control pairs to draw, half of each kind", 40)
-    people: int = option("people who rate", 3)
-    each: int | None = option("pictures for each of them; null: all", None)
-    resamples: int = option("bootstrap resamples of the classes", 2000)
-    seed: int = option("seed of the draw, of the order and of the resamples", 0)
-
-    def __post_init__(self) -> None:
-        for name in ("reconstructions", "people", "each"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, not {value}")
-        for name in ("controls", "resamples", "seed"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative, not {getattr(self, name)}")
+    reconstructions: int = option("reconstructions to draw, evenly over set-ups", 200, least=1)
+    controls: int = option("control pairs to draw, half of each kind", 40, least=0)
+    people: int = option("people who rate", 3, least=1)
+    each: int | None = option("pictures for each of them; null: all", None, least=1)
+    resamples: int = option("bootstrap resamples of the classes", 2000, least=0)
+    seed: int = option("seed of the draw, of the order and of the resamples", 0, least=0)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -113,7 +104,7 @@ def _evaluate(args: StudyArguments) -> None:
     everybody = majority(list(said.values()))
     sign("cprt mi-study", out / "run.json")
     for name, of_rater in {**said, MAJORITY: everybody}.items():
-        write_verdicts(out / "raters" / name, of_rater, key)
+        write_rater(out / "raters" / name, of_rater, key)
     manifest = read_json(judges / "setups.json")
     write_json(out / "raters" / "setups.json", manifest)
     setups = {row["id"]: row["name"] for row in manifest}

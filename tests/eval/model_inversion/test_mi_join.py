@@ -220,6 +220,14 @@ def test_natural_images_need_no_class(tmp_path: Path):
         read_naturals(write(tmp_path / "n.csv", with_class + "x/a.jpg,yes,2\n"))
 
 
+def test_natural_images_are_counted_in_the_order_of_the_file(tmp_path: Path):
+    """Sums of classes in the order of a set would differ in their last digit from run to run."""
+    names = [f"{number}.jpg" for number in range(40)]
+    file = write(tmp_path / "n.csv", "filename,prediction\n" + "".join(f"{name},yes\n" for name in names))
+    for target in (None, file):
+        assert list(read_naturals(file, target)) == [f"/{name}" for name in names]
+
+
 def test_natural_images_count_where_the_target_accepts_them(tmp_path: Path):
     of_e = "filename,class,prediction\na.jpg,1,yes\nb.jpg,1,no\nc.jpg,1,yes\na.jpg,2,yes\n"
     of_t = "class,filename,prediction\n1,a.jpg,yes\n1,b.jpg,yes\n1,c.jpg,no\n2,a.jpg,no\n2,z.jpg,yes\n"

@@ -178,6 +178,22 @@ def corrected(by_class: np.ndarray, answers: Any, **options: Any) -> tuple[dict[
     return correct(by_class, shares, answers, **chosen)
 
 
+def test_resamples_that_all_say_the_same_give_no_interval():
+    """Two who never differ, and no false negative: the share has an interval, the others would be a point."""
+    both = np.zeros((40, 5, 5, 2), dtype=np.int64)
+    both[:, 0, 0], both[:, 1, 1] = 3, 4
+    found = agreement(both, refused_as_no=False, resamples=200, seed=0)
+    assert (found["kappa"], found["ci"]["kappa"], found["agreement"]) == (1.0, None, 1.0)
+    assert found["ci"]["agreement"][0] < 1
+    changed = effect(both, refused_as_no=False, resamples=200, seed=0)
+    assert (changed["difference"], changed["ci"]["difference"]) == (0.0, None) and changed["ci"]["changed"][1] > 0
+    by_class = spread_out(table(tp=120, fn=0, fp=60, tn=80), 40)
+    figures, intervals = corrected(by_class, controls(180, 20))
+    assert (figures["fnr_corrected"], intervals["fnr_corrected"]) == (0.0, None)
+    assert intervals["fpr_corrected"][0] < figures["fpr_corrected"] < intervals["fpr_corrected"][1]
+    assert rates.measure(by_class, resamples=0)[0].intervals["fnr"][1] > 0.01
+
+
 def test_corrected_rates_are_those_of_the_truth_where_the_assumption_holds():
     """Truth: of 10,000, E accepts 8 of 10 true and 6 of 10 false ones; the judge hits 0.9 and is fooled by 0.2."""
     true, false, h, f = 4000, 6000, 0.9, 0.2

@@ -202,6 +202,21 @@ def test_one_command_fetches_the_tables_says_their_licence_and_tabulates(
         compare.main(["--runs", str(tmp_path), "--standard", "x", "--download", "true", "--out", str(tmp_path / "out")])
 
 
+def test_set_ups_with_verdicts_of_one_kind_alone_are_noted(tmp_path: Path, capsys):
+    for setup in SETUPS[:3]:
+        (tmp_path / "data" / setup).mkdir(parents=True)
+    rows = [(name, "yes") for name in names(1)]
+    for setup in (SETUPS[0], SETUPS[1]):
+        write(tmp_path / "data" / setup / "prediction.csv", ["filename", "prediction"], rows)
+    for setup in (SETUPS[0], SETUPS[2]):
+        write(tmp_path / "data" / setup / "gpt_results_gpt-5.csv", ["filename", "label"], rows)
+    compare.main(["--collection", str(tmp_path / "data"), "--out", str(tmp_path / "out"), "--resamples", "0"])
+    printed = capsys.readouterr().out
+    assert set(table(tmp_path / "out")) == {(SETUPS[0], "released/gpt-5")}
+    assert f"{SETUPS[1]} has no verdicts of a judge and is left out" in printed
+    assert f"{SETUPS[2]} has no verdicts of E and is left out" in printed
+
+
 def test_what_is_no_collection_is_told(tmp_path: Path, root: Path):
     for folder, said in ((tmp_path / "gone", "is not a folder"), (tmp_path, "has no prediction.csv in it")):
         with pytest.raises(InputError, match=said):
