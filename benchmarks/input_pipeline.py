@@ -4,7 +4,8 @@
 
 Every step takes a whole accumulation window from the loader (128 pairs by default, each a 512 x 512 photo and the
 taxonomy prompt), then sleeps for the seconds that a card would compute. ``stall`` is the median step over these
-seconds, without processes that read ahead and with them, in this order; 1 is hidden. ``cpu_s_a_sample`` is processor time of one sample.
+seconds, without processes that read ahead and with them, in this order; 1 is hidden.
+``cpu_s_a_sample`` is processor time of one sample.
 """
 
 from __future__ import annotations
