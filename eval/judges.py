@@ -119,7 +119,7 @@ def from_rows(
     return _judges(asked, _are_several(own_prompts for own_prompts, _ in own), decoding, structured, taxonomy)
 
 
-def rows_at_hand(rows: Sequence[Mapping[str, Any]], only: Sequence[str]) -> list[Mapping[str, Any]]:
+def rows_at_hand(rows: Sequence[dict[str, Any]], only: Sequence[str]) -> list[dict[str, Any]]:
     """The ``models`` of a YAML without those that are ``optional`` and whose prompt file is not there.
 
     Each that is left out is printed. One that ``only`` names stays: asking it says what is missing.
@@ -135,6 +135,8 @@ def rows_at_hand(rows: Sequence[Mapping[str, Any]], only: Sequence[str]) -> list
             kept.append(row)
         elif not only:
             print(f"note: {row.get('name')} is left out: its prompt {missing[0]} is not there")
+    if rows and not kept:
+        raise InputError("models: no row is left to ask")
     return kept
 
 

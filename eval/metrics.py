@@ -54,17 +54,13 @@ class MetricsArguments:
     against: str | None = option("predictions.jsonl of another judge: a paired test of the difference", None)
     calibrate: str | None = option("the judge's predictions for hold-out photos, to calibrate its scores on", None)
     calibrate_labels: str | None = option("labels.jsonl of these hold-out photos", None)
-    resamples: int = option("bootstrap resamples; 0: no intervals", 1000)
-    seed: int = option("of the resamples and of the sampled pairs", 0)
+    resamples: int = option("bootstrap resamples; 0: no intervals", 1000, least=0, most=100_000)
+    seed: int = option("of the resamples and of the sampled pairs", 0, least=0)
     taxonomy: str | None = option("YAML that extends the published taxonomy", None)
 
     def __post_init__(self) -> None:
         if (self.calibrate is None) != (self.calibrate_labels is None):
             raise ValueError("calibrate and calibrate_labels go together")
-        if self.resamples < 0:
-            raise ValueError(f"resamples must not be negative, not {self.resamples}")
-        if self.seed < 0:
-            raise ValueError(f"seed must not be negative, not {self.seed}")
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -108,13 +108,13 @@ class EvalArguments:
             raise ValueError("adapter: an endpoint serves one as model; name several in models")
         if self.only and not self.models:
             raise ValueError("only goes with models")
+        self.models = rows_at_hand(self.models, self.only)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Command line of ``cprt eval``."""
     (args,) = parse(EvalArguments, argv, prog="cprt eval", description=__doc__)
     taxonomy, shard = Taxonomy.load(args.taxonomy), Shard.from_environment()
-    args.models = rows_at_hand(args.models, args.only)
     judges = find_judges(args, taxonomy)
     names = judge_names(args.models, args.prompt, taxonomy) if args.models else [judge.name for judge in judges]
     by_model = [list(group) for _, group in groupby(judges, key=lambda judge: judge.spec.name)]

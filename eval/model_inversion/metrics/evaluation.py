@@ -59,7 +59,9 @@ class Counting:
         least=0,
         most=1,
     )
-    resamples: int = option("bootstrap resamples of the classes; 0: no interval but those of shares", 2000, least=0)
+    resamples: int = option(
+        "bootstrap resamples of the classes; 0: no interval but those of shares", 2000, least=0, most=100_000
+    )
     seed: int = option("seed of the resamples", 0, least=0)
 
 

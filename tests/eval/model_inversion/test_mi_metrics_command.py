@@ -310,7 +310,7 @@ def test_resamples_can_be_none_but_not_negative(tmp_path: Path):
     write_pairs(tmp_path, [("yes", "yes"), ("no", "no"), ("no", "yes")])
     found = measure(tmp_path, "--resamples", "0")
     assert found["ci"]["kappa"] is None and found["ci"]["fpr"] is not None
-    with pytest.raises(InputError, match="resamples must not be negative"):
+    with pytest.raises(InputError, match="resamples must be 0 to 100,000"):
         measure(tmp_path, "--resamples", "-1")
 
 
