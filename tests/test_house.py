@@ -149,3 +149,17 @@ def test_every_trap_names_a_test_that_is_there(root):
         assert named, row
         for file, test in named:
             assert f"def {test}(" in (root / "tests" / file).read_text(), (file, test)
+
+
+def test_the_readmes_tree_names_every_room_and_module():
+    """What lies directly in a room; a sub-package has its own order."""
+    tree = (ROOT / "README.md").read_text().partition("## The house")[2]
+    named = set(re.findall(r"\w+", tree))
+    rooms = [ROOT / name for name in ("cprt", "data_prep", "train", "eval")]
+    inside = {
+        path.stem
+        for room in rooms
+        for path in room.iterdir()
+        if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
+    assert inside - named == {"__init__"}
