@@ -100,9 +100,12 @@ def parse(
         where = f"{config}: " if config else ""
         raise InputError(where + " ".join(str(error).split())) from error
     for row in parsed:
-        for field in dataclasses.fields(row):  # names of photos may be any bytes
-            if not field.metadata.get("positional") and not _is_text(value := getattr(row, field.name)):
+        for field in dataclasses.fields(row):
+            value = getattr(row, field.name)
+            if not field.metadata.get("positional") and not _is_text(value):  # names of photos may be any bytes
                 raise InputError(f"{field.name}: {value!r} holds a NUL character, or is not UTF-8")
+            if value == "" and field.default != "":  # a variable of the shell that is not set
+                raise InputError(f"{field.name}: is empty")
     if unknown:
         near = difflib.get_close_matches(unknown[0].lstrip("-"), _options(kinds), n=1)
         raise InputError(f"unknown argument {unknown[0]}" + (f" (did you mean --{near[0]}?)" if near else ""))
@@ -121,7 +124,7 @@ def _check_ranges(row: Any) -> None:
     for field in dataclasses.fields(row):
         least, most, value = field.metadata.get("least"), field.metadata.get("most"), getattr(row, field.name)
         if least is not None and value is not None and not least <= value <= (math.inf if most is None else most):
-            rule = f"be {least} to {most}" if most is not None else f"be at least {least}"
+            rule = f"be {least:,} to {most:,}" if most is not None else f"be at least {least}"
             raise ValueError(f"{field.name} must {rule if least or most else 'not be negative'}, not {value}")
 
 
@@ -202,7 +205,7 @@ def _silence(stream: TextIO) -> None:
 
 
 def _take_config(argv: list[str]) -> tuple[str | None, list[str]]:
-    """The value of --config (both spellings) and the other arguments."""
+    """The value of --config (both spellings) and the other arguments. Raises InputError."""
     rest, found = [], []
     words = iter(argv)
     for word in words:
@@ -215,6 +218,8 @@ def _take_config(argv: list[str]) -> tuple[str | None, list[str]]:
             found.append(word.removeprefix("--config="))
         else:
             rest.append(word)
+        if word.endswith("=--"):  # argparse takes it for no value at all
+            raise InputError(f"{word.removesuffix('=--')}: -- is no value")
     if len(found) > 1:
         raise InputError("--config may be given only once")
     return (found[0] if found else None), rest

@@ -56,6 +56,8 @@ class Judge:
             local = "the tree of all scores"
             decoding["expected"] = local if self.spec.base_url is None else f"top_logprobs {self.spec.top_logprobs}"
         if self.structure is not None:
+            if self.expected and self.structure.keys and self.spec.base_url is None:
+                decoding["lists"] = "the most probable lists of attributes"
             decoding["structured"] = "a grammar" if self.spec.base_url is None else "a JSON schema"
         return decoding
 

@@ -1,7 +1,7 @@
 """``cprt metrics``: predictions against labels, from files alone, whatever made them -> metrics.json.
 
 The figures at the top are of the stated score, ``score``. Other ways to a score are never mixed with it: ``decodings``
-holds the same figures for ``expected_score``, ``median_score`` and ``composed_score``, each with its own coverage;
+holds the same figures for each other score of a prediction (``DECODINGS``), each with its own coverage;
 ``calibrated`` for all of these after calibration on hold-out predictions; ``attributes`` says how well attributes are
 seen; ``errors_by`` where the stated score errs (paper 5.3): by true level, number of attributes, and attribute present;
 ``against`` tests the difference to other predictions for the same labels.
@@ -41,7 +41,14 @@ HEADS = {
     "coverage": "Coverage",
 }
 # Name in metrics.json -> column of predictions.jsonl.
-DECODINGS = {"expected": "expected_score", "median": "median_score", "composed": "composed_score"}
+DECODINGS = {
+    "expected": "expected_score",
+    "median": "median_score",
+    "composed": "composed_score",
+    "likeliest": "likeliest_score",
+    "level_mean": "level_mean_score",
+    "mean": "mean_score",
+}
 STATED = "stated"
 REFITS = 200
 
@@ -54,17 +61,13 @@ class MetricsArguments:
     against: str | None = option("predictions.jsonl of another judge: a paired test of the difference", None)
     calibrate: str | None = option("the judge's predictions for hold-out photos, to calibrate its scores on", None)
     calibrate_labels: str | None = option("labels.jsonl of these hold-out photos", None)
-    resamples: int = option("bootstrap resamples; 0: no intervals", 1000)
-    seed: int = option("of the resamples and of the sampled pairs", 0)
+    resamples: int = option("bootstrap resamples; 0: no intervals", 1000, least=0, most=100_000)
+    seed: int = option("of the resamples and of the sampled pairs", 0, least=0)
     taxonomy: str | None = option("YAML that extends the published taxonomy", None)
 
     def __post_init__(self) -> None:
         if (self.calibrate is None) != (self.calibrate_labels is None):
             raise ValueError("calibrate and calibrate_labels go together")
-        if self.resamples < 0:
-            raise ValueError(f"resamples must not be negative, not {self.resamples}")
-        if self.seed < 0:
-            raise ValueError(f"seed must not be negative, not {self.seed}")
 
 
 def main(argv: Sequence[str] | None = None) -> None:

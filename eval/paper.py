@@ -99,7 +99,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.agreement is not None:
         tables.append(table2(read_object(args.agreement), args.agreement))
     if args.runs:
-        rows, others = read_judged(list(map(Path, args.runs)), {} if args.rows is None else _read_rows(args.rows))
+        rows, others = read_judged(list(map(Path, args.runs)), {} if args.rows is None else read_rows(args.rows))
         inputs |= {f"metrics_{number}": str(one.file) for number, one in enumerate([*rows.values(), *others])}
         tables.append(severity_table("table3", paper.table3(), rows, []))
         tables.append(severity_table("table6", paper.table6(), rows, others))
@@ -178,7 +178,7 @@ def table2(agreement: Mapping[str, Any], file: str) -> Table:
                 ours = None if part["agreement"] is None else 100 * part["agreement"]
                 cells = [rounded(ours, 1), percent, None] if isinstance(percent, str) else beside(ours, percent, 1)
                 rows.append([f"{head}, level {level}", *cells, *beside(part["kappa"], None, 3)])
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise InputError.at(file, f"is not what cprt agreement writes ({error})") from error
     columns = ["comparison", "agreement %", "paper", "difference", "kappa", "paper", "difference"]
     return Table("table2", "agreement of annotators, beside the paper's Table 2", columns, rows)
@@ -261,7 +261,7 @@ def _judged(file: Path) -> Judged:
     return Judged(file.parent.name, str(inside(record, "prompt").get("name", "")), file, Metrics.read(file))
 
 
-def _read_rows(path: str) -> dict[str, str]:
+def read_rows(path: str) -> dict[str, str]:
     content = read_yaml(path)
     known = [f"{row['prompting']} / {row['model']}" for row in paper.table6()]
     if not isinstance(content, dict) or not all(isinstance(value, str) for value in content.values()):

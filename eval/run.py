@@ -68,7 +68,9 @@ class EvalArguments:
         "what it is to answer; null: as the adapter was trained, else score", None, choices=list(TARGETS)
     )
     decoding: str = option(
-        "expected: also mean and median over the probabilities of all scores", "greedy", choices=DECODINGS
+        "expected: also mean and median over the probabilities of all scores; structured, also over those of all lists",
+        "greedy",
+        choices=DECODINGS,
     )
     structured: bool = option("hold every answer to the form that is asked for, so that each can be read", False)
     base_url: str | None = option("OpenAI-compatible endpoint that serves the model", None)

@@ -18,7 +18,7 @@ from cprt.errors import InputError
 from cprt.models.adapter import check_adapter
 from cprt.prompts import arrange, build
 from cprt.provenance import model_digest, run_record
-from cprt.records import read_json, write_json
+from cprt.records import read_object, write_json
 
 # Of the logits' standard deviation. bfloat16 rounds weights and activations alike, which is worth 0.01 to 0.035.
 TOLERANCE = 0.05
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if out.exists() or out.is_symlink():
         raise InputError(f"out: {out} is there already; choose another folder")
     check_adapter(args.adapter)
-    base, revision = _base(adapter, args.base_model, args.base_revision)
+    base, revision = base_of(adapter, args.base_model, args.base_revision)
     folder = out.with_name(f".{out.name}.partial")
     shutil.rmtree(folder, ignore_errors=True)  # of one that was killed
     try:
@@ -119,14 +119,14 @@ def merge(base: str, revision: str | None, adapter: Path, folder: Path) -> dict[
     return found
 
 
-def _base(adapter: Path, base: str | None, revision: str | None) -> tuple[str, str | None]:
+def base_of(adapter: Path, base: str | None, revision: str | None) -> tuple[str, str | None]:
     """What the adapter was trained on, unless told, and its commit. Raises InputError for a commit not recorded."""
     config = adapter / "adapter_config.json"
-    base = base or (read_json(config) if config.is_file() else {}).get("base_model_name_or_path")
-    if not base:
+    base = base or (read_object(config) if config.is_file() else {}).get("base_model_name_or_path")
+    if not base or not isinstance(base, str):
         raise InputError(f"{config}: names no base; give it as --base_model")
     record = next((path for path in (adapter / "run.json", adapter.parent / "run.json") if path.is_file()), None)
-    digest = str(read_json(record).get("base_digest", "")) if record else ""
+    digest = str(read_object(record).get("base_digest", "")) if record else ""
     name, at, commit = digest.partition("@")
     if at and name == base:
         if revision and revision != commit:

@@ -83,7 +83,7 @@ class Metrics(Figures):
     """``metrics.json``: the figures of the stated score, and beside them, never mixed with it:
 
     Attributes:
-        decodings: expected, median, composed -> the figures of that way to a score.
+        decodings: expected, median, composed, likeliest, level_mean, mean -> the figures of that way to a score.
         calibrated: way to a score -> affine, isotonic, rising -> figures after calibration on the hold-out.
         label_mass: over the photos with expected scores: ``n``, ``mean`` and ``least`` probability that was on scores.
         willing: the same of structured answers, for the share of their probability that the free model gives them.

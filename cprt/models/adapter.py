@@ -17,6 +17,7 @@ from cprt.records import inside, read_object
 from cprt.taxonomy import Taxonomy
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+_LARGEST_ALPHA = 1_000_000  # far beyond any in use; with much more, what it scales is infinite
 _DTYPES = ("float32", "float16", "bfloat16")
 
 
@@ -32,9 +33,11 @@ def read_config(folder: str | Path) -> dict[str, Any]:
         raise InputError.at(folder / CONFIG, f"{config.get('peft_type')!r} is not LORA", field="peft_type")
     if type(config.get("r")) is not int or config["r"] < 1:
         raise InputError.at(folder / CONFIG, "is not a whole number of at least 1", field="r")
-    alpha = config.get("lora_alpha", 8)  # what PEFT takes where there is none
-    if not is_number(alpha) or alpha <= 0:
-        raise InputError.at(folder / CONFIG, "is not a number above 0", field="lora_alpha")
+    pattern = config.get("alpha_pattern") or {}
+    alphas = {f"alpha_pattern.{name}": alpha for name, alpha in pattern.items()} if isinstance(pattern, dict) else {}
+    for field, alpha in {"lora_alpha": config.get("lora_alpha", 8), **alphas}.items():  # 8 is PEFT's own default
+        if not is_number(alpha) or not 0 < alpha <= _LARGEST_ALPHA:
+            raise InputError.at(folder / CONFIG, f"is not a number above 0 and up to {_LARGEST_ALPHA:,}", field=field)
     return config
 
 
@@ -68,6 +71,8 @@ def check_adapter(folder: str | Path, expected: int | None = None) -> dict[str, 
     check_finite(str(path), tensors)
     if not modules:
         raise InputError(f"{path}: holds no LoRA weights")
+    if config.get("bias", "none") != "none" and not any(name.endswith(".bias") for name in tensors):
+        raise InputError(f"{path}: holds no biases, {CONFIG} says bias: {config['bias']}")
     changes = bool(config.get("modules_to_save"))
     for module, parts in sorted(modules.items()):
         if not {"lora_A", "lora_B"} <= parts.keys():

@@ -143,6 +143,21 @@ def test_only_plain_numbers_are_numbers_on_the_command_line(option: str, value: 
         parse(Options, ["--labels", "a", f"{option}={value}"])
 
 
+@pytest.mark.parametrize(
+    ("argv", "complaint"),
+    [
+        (["--out", ""], "out: is empty"),
+        (["--out="], "out: is empty"),
+        (["--out=--"], "--out: -- is no value"),
+        (["--rate=--"], "--rate: -- is no value"),
+    ],
+)
+def test_options_that_nothing_can_be_made_of(argv: list[str], complaint: str):
+    """An unset variable of the shell, a slip of the keyboard."""
+    with pytest.raises(InputError, match=f"^{complaint}$"):
+        parse(Words, argv)
+
+
 def test_null_is_taken_where_it_is_allowed():
     assert parse(Options, ["--labels", "a", "--limit", "null"])[0].limit is None
     with pytest.raises(InputError, match="--rank: 'none' is not a whole number"):

@@ -402,7 +402,7 @@ def test_runs_that_cannot_be_repeated_as_they_were_are_refused(options, tmp_path
     with pytest.raises(InputError, match="needs select_by and ask, or runs for both"):
         main([*options[3:], "--ask", guided])
     assert "size must be at least 1" in complaint("--size", "0")
-    assert "share must lie between" in complaint("--share", "1.5")
+    assert "share must be 0 to 1" in complaint("--share", "1.5")
     record = tmp_path / "guided" / "run.json"
     before = record.read_text()
     change(record, prompt={**GUIDED.identity(), "sha256": "0"})

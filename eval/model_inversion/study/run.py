@@ -21,7 +21,7 @@ from cprt.errors import InputError
 from cprt.files import write_text
 from cprt.pages.words import counted
 from cprt.provenance import sign, write_run
-from cprt.records import read_json, write_json
+from cprt.records import inside, read_json, write_json
 from cprt.tables import read_csv, write_csv
 from eval.model_inversion.compare.statistics import private_data
 from eval.model_inversion.metrics.show import figure, percent
@@ -50,9 +50,9 @@ class StudyArguments:
     answers: list[str] = option("filled sheets; without them the study is drawn", factory=list)
     reconstructions: int = option("reconstructions to draw, evenly over set-ups", 200, least=1)
     controls: int = option("control pairs to draw, half of each kind", 40, least=0)
-    people: int = option("people who rate", 3, least=1)
+    people: int = option("people who rate", 3, least=1, most=1000)
     each: int | None = option("pictures for each of them; null: all", None, least=1)
-    resamples: int = option("bootstrap resamples of the classes", 2000, least=0)
+    resamples: int = option("bootstrap resamples of the classes", 2000, least=0, most=100_000)
     seed: int = option("seed of the draw, of the order and of the resamples", 0, least=0)
 
 
@@ -106,8 +106,10 @@ def _evaluate(args: StudyArguments) -> None:
     for name, of_rater in {**said, MAJORITY: everybody}.items():
         write_rater(out / "raters" / name, of_rater, key)
     manifest = read_json(judges / "setups.json")
+    if not isinstance(manifest, list) or not all(isinstance(inside(row).get("name"), str) for row in manifest):
+        raise InputError.at(judges / "setups.json", "is not as cprt mi writes it")
     write_json(out / "raters" / "setups.json", manifest)
-    setups = {row["id"]: row["name"] for row in manifest}
+    setups = {row.get("id"): row["name"] for row in manifest}
     classes = {
         number: f"{private_data(setups.get(one.setup, one.setup))}/{one.claims}"
         for number, one in key.items()

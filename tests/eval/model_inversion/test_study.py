@@ -203,7 +203,7 @@ def test_a_sheet_that_does_not_fit_is_one_line(judged: Path, tmp_path: Path, cha
     [
         (["--reconstructions", "99"], "has 24 reconstructions, 99 are to be drawn"),
         (["--controls", "20"], "has 6 positive controls, 10 are to be drawn"),
-        (["--people", "0"], "people must be at least 1"),
+        (["--people", "0"], "people must be 1 to 1,000"),
     ],
 )
 def test_what_cannot_be_drawn_is_told(judged: Path, tmp_path: Path, words: list[str], said: str):
