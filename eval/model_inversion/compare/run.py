@@ -45,6 +45,7 @@ from eval.model_inversion.compare.statistics import (
 )
 from eval.model_inversion.compare.table import inert, print_report, table
 from eval.model_inversion.metrics.evaluation import Counting, Evaluation, Inputs, evaluate
+from eval.model_inversion.metrics.join import named_like
 from eval.model_inversion.metrics.rates import Counts
 from eval.model_inversion.metrics.run import named
 
@@ -193,16 +194,16 @@ def _agreements(
     done: Sequence[tuple[Run, Evaluation]], judges: Sequence[str], options: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     """Every pair of judges, on each set-up that both judged and on all of them (``setup`` null)."""
-    found = {(run.judge, run.setup): evaluation for run, evaluation in done}
+    found = {(run.judge, run.setup): evaluation.judge for run, evaluation in done}
     rows = []
     for a, b in combinations(judges, 2):
-        tables = {
-            setup: joint(evaluation.judge, found[b, setup].judge, evaluation.standard)
-            for (judge, setup), evaluation in found.items()
-            if judge == a and (b, setup) in found
-        }
-        for setup, counts in _with_total(tables):
-            rows.append({"judges": [a, b], "setup": setup, **agreement(stacked(counts), **options)})
+        tables = {}
+        for judge, setup in found:
+            if judge == a and (b, setup) in found:
+                first, second = found[a, setup], named_like(found[b, setup], found[a, setup])[0]
+                tables[setup] = joint(first, second, first)  # what E says does not matter here
+        for place, counts in _with_total(tables):
+            rows.append({"judges": [a, b], "setup": place, **agreement(stacked(counts), **options)})
     return rows
 
 

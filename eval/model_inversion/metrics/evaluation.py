@@ -18,8 +18,8 @@ from eval.model_inversion.metrics.join import (
     NOT_SHOWN,
     Key,
     Verdict,
-    aligned,
     join_report,
+    named_like,
     read_classifier,
     read_controls,
     read_judge,
@@ -93,10 +93,12 @@ def evaluate(inputs: Inputs, counting: Counting) -> Evaluation:
     judge = {key: verdict for key, verdict in judge.items() if verdict.label != NOT_SHOWN}
     if not judge:
         raise InputError.at(inputs.judge, f"was shown none of its {not_shown} reconstructions")
-    judge, standard, by = aligned(judge, standard)
+    standard, by = named_like(standard, judge)
     join = join_report(judge, standard, (inputs.judge, inputs.standard)) | {"by": by}
     judge = {key: verdict for key, verdict in judge.items() if key in standard}
+    others = {name: named_like(verdicts, judge)[0] for name, verdicts in others.items()}
     if target is not None:
+        target = named_like(target, judge)[0]
         of_target = join_report(judge, target, (inputs.judge, str(inputs.target)))
         join["target"] = {
             "matched": of_target["matched"],

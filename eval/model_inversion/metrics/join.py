@@ -120,18 +120,19 @@ def read_controls(path: str | Path) -> dict[str, dict[str, Counter[str]]]:
     return counts
 
 
-def aligned(here: dict[Key, Verdict], there: dict[Key, Verdict]) -> tuple[dict[Key, Verdict], dict[Key, Verdict], str]:
-    """Both as they are, with ``class and file``; or, where no file is in both, by class and ``ID=.._T=..`` of names.
+def named_like(rows: dict[Key, Verdict], others: Mapping[Key, Verdict]) -> tuple[dict[Key, Verdict], str]:
+    """``rows`` under the names that ``others`` have for the same images, and by what they were told to be the same.
 
-    The public code joins by these, since what follows them in a name may differ between its files. Rows that would
-    coincide are no reason to join them.
+    They stay as they are where any file is in both. Else it is class and ``ID=.._T=..`` of the name, by which the
+    public code joins, since what follows may differ between its files; rows that would coincide are not renamed.
     """
-    if here.keys() & there.keys():
-        return here, there, "class and file"
-    shortened = [{_short(key): verdict for key, verdict in rows.items()} for rows in (here, there)]
-    if [*map(len, shortened)] == [len(here), len(there)] and shortened[0].keys() & shortened[1].keys():
-        return shortened[0], shortened[1], "class, ID and T"
-    return here, there, "class and file"
+    if rows.keys() & others.keys():
+        return rows, "class and file"
+    names = {_short(key): key for key in others}
+    renamed = {names.get(_short(key), key): verdict for key, verdict in rows.items()}
+    if len(names) == len(others) and len(renamed) == len(rows) and renamed.keys() & others.keys():
+        return renamed, "class, ID and T"
+    return rows, "class and file"
 
 
 def _short(key: Key) -> Key:
