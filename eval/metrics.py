@@ -18,10 +18,11 @@ import numpy as np
 
 from cprt.config import option, parse, run
 from cprt.errors import InputError
-from cprt.metrics.attributes import evaluate_attributes
+from cprt.metrics.attributes import evaluate_attributes, evaluate_probabilities
 from cprt.metrics.bootstrap import interval
 from cprt.metrics.breakdown import by_group, groups_of
 from cprt.metrics.calibration import CALIBRATIONS, Fit, refits
+from cprt.metrics.certainty import evaluate_certainty
 from cprt.metrics.results import Figures, Metrics, to_json
 from cprt.metrics.severity import bootstrap, evaluate, paired_difference
 from cprt.provenance import run_path, sign, write_run
@@ -124,6 +125,7 @@ def measure(
     unknown = next((key for keys in named.values() for key in keys if key not in taxonomy.keys), None)
     if unknown is not None:
         raise InputError.at(file, f"{unknown!r} is not in the taxonomy", field="attributes")
+    probable = {row.id: row.attribute_probabilities for row in predictions if row.attribute_probabilities is not None}
     in_order = [stated.get(label.id) for label in labels]
     present = {row: truth[label.id] for row, label in enumerate(labels) if label.id in truth}
     return Metrics(
@@ -132,6 +134,10 @@ def measure(
         label_mass=_share(row.label_mass for row in predictions),
         willing=_share(row.willing for row in predictions),
         attributes=evaluate_attributes(truth, named, taxonomy, **drawn) if truth and named else None,
+        attribute_probabilities=(
+            evaluate_probabilities(truth, probable, taxonomy, **drawn) if truth and probable else None
+        ),
+        certainty=_certainty(labels, predictions, **drawn),
         errors_by={
             kind: by_group(
                 [label.score for label in labels],
@@ -142,6 +148,17 @@ def measure(
             for kind, groups in groups_of([label.level for label in labels], present, taxonomy).items()
         },
     )
+
+
+def _certainty(labels: Sequence[Label], predictions: Sequence[Prediction], **drawn: int) -> dict[str, Any] | None:
+    """Of the score by lists (``level_mean_score``), over the photos that have one."""
+    truth = {label.id: label.score for label in labels}
+    rows = [
+        (truth[row.id], row.level_mean_score, row.score_deviation, row.score_band)
+        for row in predictions
+        if row.level_mean_score is not None and row.score_deviation is not None and row.score_band is not None
+    ]
+    return evaluate_certainty(*zip(*rows, strict=True), **drawn) if rows else None
 
 
 def _share(of_rows: Iterable[float | None]) -> dict[str, Any] | None:

@@ -219,6 +219,15 @@ def test_all_judges_choose_and_one_is_asked_with_two_prompts(options, judge, tmp
     assert "data:image" not in (tmp_path / "out" / "report.html").read_text() and len(judge.bodies) == 7
 
 
+@pytest.mark.parametrize("held", [False, True])
+def test_a_run_whose_answers_were_held_to_a_form_is_held_to_it_again(options, judge, tmp_path, held: bool):
+    form = {"structured": "a JSON schema"} if held else {}
+    for name in ("guided", "zero"):
+        change(tmp_path / name / "run.json", decoding={"max_pixels": None, **form})
+    main([*options, "--size", "1"])
+    assert len(judge.bodies) == 4 and all(("response_format" in body) is held for body in judge.bodies)
+
+
 def test_the_interval_is_a_percentile_bootstrap_over_photos(options, tmp_path):
     main([*options, "--resamples", "200", "--seed", "3"])
     rows = [row for row in rows_of(tmp_path / "out" / "counterfactual.jsonl") if row["run"] == "zero"]
