@@ -44,9 +44,9 @@ from eval.model_inversion.compare.statistics import (
     stacked,
 )
 from eval.model_inversion.compare.table import inert, print_report, table
-from eval.model_inversion.metrics.evaluation import Counting, Evaluation, Inputs, evaluate
+from eval.model_inversion.metrics.evaluation import Evaluation, Inputs, evaluate
 from eval.model_inversion.metrics.join import named_like
-from eval.model_inversion.metrics.rates import Counts
+from eval.model_inversion.metrics.rates import Counting, Counts
 from eval.model_inversion.metrics.run import named
 
 _FOLDERS = ("standard", "target", "naturals", "naturals_target", "others")
@@ -103,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     progress = tqdm(runs, desc="set-ups", unit="run", disable=None)
     done = [(run, evaluate(run.inputs, counting)) for run in progress]
     result = compare(done, counting)
-    wrong = false_positives(done, counting.refused_as_no)
+    wrong = false_positives(done, counting)
     out = Path(args.out)
     pictures = gallery(wrong, args.images, out / "thumbnails") if args.thumbnails else Gallery()
     sign("cprt mi-compare", out / "run.json")
@@ -166,21 +166,19 @@ def compare(done: Sequence[tuple[Run, Evaluation]], counting: Counting) -> dict[
         for run, found in done
     ]
     judges = list(dict.fromkeys(run.judge for run, _ in done))
-    resampling = {"resamples": counting.resamples, "seed": counting.seed}
-    options = {"refused_as_no": counting.refused_as_no, **resampling}
     rankings = {}
     for judge in judges:
         of_judge = [
             Judged(run.setup, private_data(run.setup), found.counts) for run, found in done if run.judge == judge
         ]
-        rankings[judge] = ranking(of_judge, **resampling)
+        rankings[judge] = ranking(of_judge, counting)
     return {
         "setups": list(dict.fromkeys(run.setup for run, _ in done)),
         "judges": judges,
         "rows": rows,
         "rankings": rankings,
-        "agreement": _agreements(done, judges, options),
-        "effects": _effects(done, options),
+        "agreement": _agreements(done, judges, counting),
+        "effects": _effects(done, counting),
         "ci_method": done[0][1].figures["ci_method"]
         | {
             "difference": "as kappa",
@@ -191,7 +189,7 @@ def compare(done: Sequence[tuple[Run, Evaluation]], counting: Counting) -> dict[
 
 
 def _agreements(
-    done: Sequence[tuple[Run, Evaluation]], judges: Sequence[str], options: Mapping[str, Any]
+    done: Sequence[tuple[Run, Evaluation]], judges: Sequence[str], counting: Counting
 ) -> list[dict[str, Any]]:
     """Every pair of judges, on each set-up that both judged and on all of them (``setup`` null)."""
     found = {(run.judge, run.setup): evaluation.judge for run, evaluation in done}
@@ -203,11 +201,11 @@ def _agreements(
                 first, second = found[a, setup], named_like(found[b, setup], found[a, setup])[0]
                 tables[setup] = joint(first, second, first)  # what E says does not matter here
         for place, counts in _with_total(tables):
-            rows.append({"judges": [a, b], "setup": place, **agreement(stacked(counts), **options)})
+            rows.append({"judges": [a, b], "setup": place, **agreement(stacked(counts), counting)})
     return rows
 
 
-def _effects(done: Sequence[tuple[Run, Evaluation]], options: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _effects(done: Sequence[tuple[Run, Evaluation]], counting: Counting) -> list[dict[str, Any]]:
     """Pairs of runs that differ in one setting alone, on each set-up and on all (``setup`` null)."""
     pairs: dict[tuple[str, str, str], dict[str, dict[str, Counts]]] = {}
     for (one, first), (two, second) in combinations(done, 2):
@@ -225,7 +223,7 @@ def _effects(done: Sequence[tuple[Run, Evaluation]], options: Mapping[str, Any])
             "from": settings[a][setting],
             "to": settings[b][setting],
             "setup": setup,
-            **effect(stacked(counts), **options),
+            **effect(stacked(counts), counting),
         }
         for (setting, a, b), tables in pairs.items()
         for setup, counts in _with_total(tables)
@@ -246,9 +244,8 @@ def _with_total(tables: Mapping[str, Mapping[str, Counts]]) -> list[tuple[str | 
     return [*total, *tables.items()]
 
 
-def false_positives(done: Sequence[tuple[Run, Evaluation]], refused_as_no: bool) -> list[FalsePositive]:
+def false_positives(done: Sequence[tuple[Run, Evaluation]], counting: Counting) -> list[FalsePositive]:
     """What E accepts and a judge rejects, in the order of the files."""
-    rejecting = ("no", "refused") if refused_as_no else ("no",)
     return [
         FalsePositive(
             run.setup,
@@ -262,7 +259,7 @@ def false_positives(done: Sequence[tuple[Run, Evaluation]], refused_as_no: bool)
         )
         for run, found in done
         for (claims, name), verdict in found.judge.items()
-        if verdict.label in rejecting and found.standard[claims, name].label == "yes"
+        if verdict.label in counting.rejecting and found.standard[claims, name].label == "yes"
     ]
 
 

@@ -18,7 +18,7 @@ from cprt.metrics.agreement import defined, divide
 from cprt.metrics.bootstrap import ClusteredShare, Floats, apart, totals, widened_interval
 from eval.model_inversion.metrics import rates
 from eval.model_inversion.metrics.join import LABELS
-from eval.model_inversion.metrics.rates import Counts, Interval
+from eval.model_inversion.metrics.rates import Counting, Counts, Interval
 
 Controls = Mapping[str, Mapping[str, Counter[str]]]  # kind -> class -> label -> how many
 
@@ -63,25 +63,21 @@ def correct(
     counts_K52: Counts,
     shares: Mapping[str, ClusteredShare],
     controls: Controls | None,
-    *,
-    refused_as_no: bool,
-    sensitivity: float,
+    counting: Counting,
     weights_BK: Floats,
-    seed: int,
 ) -> tuple[dict[str, Any], dict[str, Interval]]:
     """Corrected figures and their intervals; None without controls.
 
     ``accuracy_judge_corrected`` is clipped to [0, 1], ``..._raw`` as it came, ``..._degraded`` by degraded controls,
-    ``..._range`` its least and greatest value if the judge's hit rate on reconstructions is up to ``sensitivity`` lower
-    and its false-alarm rate up to as much higher than on the controls.
+    ``..._range`` its least and greatest value if the judge's hit rate on reconstructions is lower, and its false-alarm
+    rate higher, by up to ``counting.sensitivity`` than on the controls.
     """
     if controls is None:
         nothing: dict[str, Any] = dict.fromkeys((*_FIGURES, "accuracy_judge_corrected_range", "correction_assumes"))
         return nothing, dict.fromkeys(_FIGURES)
     yes, clean, degraded = shares["accuracy_judge"], Errors.of(controls), Errors.of(controls, "_degraded")
     raw = rates.corrected(yes, clean.hits, clean.alarms)
-    answers = ("yes", "no", "refused") if refused_as_no else ("yes", "no")
-    of_rates = _rates(counts_K52, shares, Errors.of(controls, "", answers), refused_as_no, weights_BK, seed)
+    of_rates = _rates(counts_K52, shares, Errors.of(controls, "", counting.in_table), counting, weights_BK)
     found: list[Figure] = [
         *(_clipped(raw), raw, *clean.figures),
         *(_clipped(rates.corrected(yes, degraded.hits, degraded.alarms)), *degraded.figures),
@@ -89,7 +85,7 @@ def correct(
     ]
     named = dict(zip(_FIGURES, found, strict=True))
     figures: dict[str, Any] = {name: value for name, (value, _) in named.items()}
-    figures["accuracy_judge_corrected_range"] = _range(yes.share, clean, sensitivity)
+    figures["accuracy_judge_corrected_range"] = _range(yes.share, clean, counting.sensitivity)
     figures["correction_assumes"] = {"accuracy": ASSUMES, "fpr, fnr": ASSUMES_OF_RATES}
     return figures, {name: interval for name, (_, interval) in named.items()}
 
@@ -111,9 +107,8 @@ def _rates(
     counts_K52: Counts,
     shares: Mapping[str, ClusteredShare],
     errors: Errors,
-    refused_as_no: bool,
+    counting: Counting,
     weights_BK: Floats,
-    seed: int,
 ) -> list[Figure]:
     """FPR and FNR of E with the corrected judge as the truth: each side of E is corrected on its own.
 
@@ -122,7 +117,7 @@ def _rates(
     h, f = errors.hits.share, errors.alarms.share
     if h is None or f is None or h <= f:
         return [(None, None)] * 2
-    generator = np.random.default_rng([seed, 1])
+    generator = np.random.default_rng([counting.seed, 1])
     drawn = [
         generator.beta(
             share.part / share.whole * share.effective + 0.5,
@@ -131,10 +126,10 @@ def _rates(
         )
         for share in (errors.hits, errors.alarms)
     ]
-    resampled = _corrected_rates(totals(counts_K52, weights_BK), drawn[0], drawn[1], refused_as_no)
+    resampled = _corrected_rates(totals(counts_K52, weights_BK), drawn[0], drawn[1], counting.refused_as_no)
     found = []
     for place, name in enumerate(("fpr", "fnr")):
-        value = defined(_corrected_rates(counts_K52.sum(axis=0), h, f, refused_as_no)[place])
+        value = defined(_corrected_rates(counts_K52.sum(axis=0), h, f, counting.refused_as_no)[place])
         interval = apart(widened_interval(resampled[place], len(counts_K52), shares[name].freedom))
         found.append((value, None if value is None else interval))
     return found

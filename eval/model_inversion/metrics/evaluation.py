@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from cprt.config import option
 from cprt.errors import InputError
 from cprt.metrics.bootstrap import CONFIDENCE, resample_clusters
 from eval.model_inversion.metrics import rates
@@ -25,7 +24,7 @@ from eval.model_inversion.metrics.join import (
     read_judge,
     read_naturals,
 )
-from eval.model_inversion.metrics.rates import Counts
+from eval.model_inversion.metrics.rates import Counting, Counts
 from eval.model_inversion.metrics.type_i import type_i
 
 
@@ -46,23 +45,6 @@ class Inputs:
         names = ("judge", "standard", "target", "controls", "naturals", "naturals_target")
         given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         return given | {f"other {name}": path for name, path in self.others.items()}
-
-
-@dataclass(frozen=True)
-class Counting:
-    """Options of every command that counts."""
-
-    refused_as_no: bool = option("count a refusal as a no in the 2x2 table", False)
-    sensitivity: float = option(
-        "how much more often than on controls the judge may err, for the range of the corrected accuracy",
-        0.1,
-        least=0,
-        most=1,
-    )
-    resamples: int = option(
-        "bootstrap resamples of the classes; 0: no interval but those of shares", 2000, least=0, most=100_000
-    )
-    seed: int = option("seed of the resamples", 0, least=0)
 
 
 @dataclass(frozen=True)
@@ -106,30 +88,21 @@ def evaluate(inputs: Inputs, counting: Counting) -> Evaluation:
             "only_target": of_target["only_standard"],
         }
 
-    refused_as_no, seed = counting.refused_as_no, counting.seed
     counts = rates.by_class(count(judge, standard))
-    measured, shares = rates.measure(counts, refused_as_no=refused_as_no, resamples=counting.resamples, seed=seed)
-    transfer, of_transfer = type_i(judge, {"E": standard, **others}, target, naturals, refused_as_no)
-    correction, of_correction = correct(
-        counts,
-        shares,
-        controls,
-        refused_as_no=refused_as_no,
-        sensitivity=counting.sensitivity,
-        weights_BK=resample_clusters(len(counts), counting.resamples, seed),
-        seed=seed,
-    )
+    measured, shares = rates.measure(counts, counting)
+    transfer, of_transfer = type_i(judge, {"E": standard, **others}, target, naturals, counting)
+    weights = resample_clusters(len(counts), counting.resamples, counting.seed)
+    correction, of_correction = correct(counts, shares, controls, counting, weights)
     by_label = dict(zip(LABELS, counts.sum(axis=(0, 2)).tolist(), strict=True))
-    in_table = ("yes", "no", "refused") if refused_as_no else ("yes", "no")
     figures = {
         **measured.figures,
         **correction,
         **transfer,
         "judge_labels": by_label,
         "not_shown": not_shown,
-        "left_out_of_table": {label: by_label[label] for label in LABELS if label not in in_table},
-        "refused_as_no": refused_as_no,
-        "counting": _counting(refused_as_no),
+        "left_out_of_table": {label: by_label[label] for label in LABELS if label not in counting.in_table},
+        "refused_as_no": counting.refused_as_no,
+        "counting": _counting(counting.refused_as_no),
         "controls": None if controls is None else {kind: _labels(classes) for kind, classes in controls.items()},
         "naturals_that_t_accepts": None if naturals is None else inputs.naturals_target is not None,
         "design_effect": measured.design_effects,
@@ -144,7 +117,7 @@ def evaluate(inputs: Inputs, counting: Counting) -> Evaluation:
             "fpr_corrected, fnr_corrected": "as kappa, the judge's rates drawn from their posterior",
             "type_i_excess": "Newcombe",
             "resamples": counting.resamples,
-            "seed": seed,
+            "seed": counting.seed,
         },
         "join": join,
     }

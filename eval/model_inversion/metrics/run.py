@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from cprt.config import option, parse, run
 from cprt.provenance import run_path, sign, write_run
 from cprt.records import write_json
-from eval.model_inversion.metrics.evaluation import Counting, Inputs, evaluate
+from eval.model_inversion.metrics.evaluation import Inputs, evaluate
+from eval.model_inversion.metrics.rates import Counting
 from eval.model_inversion.metrics.show import print_report
 
 

@@ -17,6 +17,7 @@ from cprt.tables import read_csv
 from eval.model_inversion.compare.statistics import agreement, joint, pooled, stacked
 from eval.model_inversion.metrics.correction import Errors
 from eval.model_inversion.metrics.join import Key, Row, Verdict, plain_class, read_judge, write_verdicts
+from eval.model_inversion.metrics.rates import Counting
 from eval.model_inversion.study.sheets import SHEET, Asked, read_number
 
 MAJORITY = "majority"
@@ -56,7 +57,7 @@ def majority(sheets: Sequence[Said]) -> dict[int, str]:
     }
 
 
-def alpha(sheets: Sequence[Said], classes: Mapping[int, str], resamples: int, seed: int) -> dict[str, Any]:
+def alpha(sheets: Sequence[Said], classes: Mapping[int, str], counting: Counting) -> dict[str, Any]:
     """Krippendorff's, over yes and no, with its 95% interval over classes.
 
     Args:
@@ -68,7 +69,7 @@ def alpha(sheets: Sequence[Said], classes: Mapping[int, str], resamples: int, se
     sums = np.zeros((len(names), 3))
     np.add.at(sums, place, alpha_terms(cells.astype(np.int8)))
     found = defined(alpha_of_terms(sums.sum(axis=0)))
-    weights = resample_clusters(len(names), resamples, seed)
+    weights = resample_clusters(len(names), counting.resamples, counting.seed)
     interval = None if found is None else cluster_interval(sums, alpha_of_terms, weights)
     return {"alpha": found, "ci": {"alpha": interval}}
 
@@ -99,7 +100,7 @@ def control_rates(said: Said, key: Mapping[int, Asked]) -> dict[str, Any]:
 
 
 def with_judges(
-    raters: Mapping[str, Said], key: Mapping[int, Asked], run: Path, names: Mapping[str, str], resamples: int, seed: int
+    raters: Mapping[str, Said], key: Mapping[int, Asked], run: Path, names: Mapping[str, str], counting: Counting
 ) -> list[dict[str, Any]]:
     """How far what each rater says agrees with every judge of ``run``, on the reconstructions that both answered.
 
@@ -121,6 +122,6 @@ def with_judges(
         for judge, setups in judges.items():
             both = of_setup.keys() & setups.keys()
             tables = {names.get(id, id): joint(of_setup[id], setups[id], of_setup[id]) for id in sorted(both)}
-            counted = agreement(stacked(pooled(tables)), refused_as_no=False, resamples=resamples, seed=seed)
+            counted = agreement(stacked(pooled(tables)), counting)
             found.append({"rater": rater, "judge": judge, **counted})
     return found

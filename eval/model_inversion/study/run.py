@@ -24,6 +24,7 @@ from cprt.provenance import sign, write_run
 from cprt.records import inside, read_json, write_json
 from cprt.tables import read_csv, write_csv
 from eval.model_inversion.compare.statistics import private_data
+from eval.model_inversion.metrics.rates import Counting
 from eval.model_inversion.metrics.show import figure, percent
 from eval.model_inversion.study.answers import (
     MAJORITY,
@@ -115,6 +116,7 @@ def _evaluate(args: StudyArguments) -> None:
         for number, one in key.items()
         if one.kind == "reconstruction"
     }
+    counting = Counting(resamples=args.resamples, seed=args.seed)
     report = {
         "raters": {
             name: {
@@ -128,8 +130,8 @@ def _evaluate(args: StudyArguments) -> None:
             "labels": dict(Counter(everybody[number] for number in classes if number in everybody)),
             **control_rates(everybody, key),
         },
-        **alpha(list(said.values()), classes, args.resamples, args.seed),
-        "judges": with_judges({MAJORITY: everybody, **said}, key, judges, setups, args.resamples, args.seed),
+        **alpha(list(said.values()), classes, counting),
+        "judges": with_judges({MAJORITY: everybody, **said}, key, judges, setups, counting),
     }
     write_json(out / "study.json", report)
     inputs = {f"answers of {name}": path for name, path in zip(names, args.answers, strict=True)}

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cprt.errors import InputError
-from eval.model_inversion.metrics.evaluation import Counting, Inputs, evaluate
+from eval.model_inversion.metrics.evaluation import Inputs, evaluate
 from eval.model_inversion.metrics.join import (
     LABELS,
     join_report,
@@ -23,6 +23,7 @@ from eval.model_inversion.metrics.join import (
     read_judge,
     read_naturals,
 )
+from eval.model_inversion.metrics.rates import Counting
 
 
 def write(path: Path, text: str) -> Path:
