@@ -37,6 +37,7 @@ from eval.judges import Judge, from_options, from_rows, judge_names, photo_of
 from eval.metrics import measure, summary_line
 from eval.predictions import predict, reader
 from eval.report.write import write_report
+from eval.served import check_served
 
 RETRY = ("refused", "unparsed")
 DECODINGS = ("greedy", "expected")
@@ -71,6 +72,9 @@ class EvalArguments:
         "expected: also mean and median over the probabilities of all scores", "greedy", choices=DECODINGS
     )
     base_url: str | None = option("OpenAI-compatible endpoint that serves the model", None)
+    check_served: bool = option(
+        "first ask adapter and base here about one photo too, and stop where the endpoint says something else", False
+    )
     api_key_env: str | None = option("environment variable with the endpoint's key", None)
     allow_remote: bool = option("photos may go to endpoints on other machines", False)
     retry: list[str] = option(
@@ -105,6 +109,8 @@ class EvalArguments:
                 raise ValueError(f"{name} goes with model; in models each row has its own")
         if self.base_url and len(self.adapter) > 1:
             raise ValueError("adapter: an endpoint serves one as model; name several in models")
+        if self.check_served and not (self.base_url and self.adapter):
+            raise ValueError("check_served needs base_url, and the adapter that it serves")
         if self.only and not self.models:
             raise ValueError("only goes with models")
 
@@ -132,6 +138,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         check_output("cprt eval", folders[judge.name], WRITES)
     sign("cprt eval", out / "run.json")
     with ResponseCache(out / ANSWERS, shard) as cache:
+        if args.check_served:
+            check_served(judges[0], models[0], paths[0], cache)
         for model, group in zip(models, by_model, strict=True):
             asked = {judge.name: [(model.spec.key(one), one) for one in map(judge.request, paths)] for judge in group}
             requests = {key: request for keyed in asked.values() for key, request in keyed}

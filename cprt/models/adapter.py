@@ -5,6 +5,7 @@ Torch is imported where weights are looked at.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,20 @@ def other_base(folder: str | Path, base: str) -> str | None:
     if not isinstance(trained, str) or trained == base:
         return None
     return f"{folder} was trained on another base ({record.get('base_model')}, {trained[:64]}) than it is put on here"
+
+
+def base_commit(record: Mapping[str, Any], base: str, revision: str | None) -> str | None:
+    """The commit of a Hub model that an adapter's run recorded, else ``revision``; None where neither says one.
+
+    Raises InputError where they differ: the adapter was trained on other weights.
+    """
+    digest = record.get("base_digest")
+    name, _, commit = digest.partition("@") if isinstance(digest, str) else ("", "", "")
+    if name != base or not re.fullmatch(r"[0-9a-f]{40}", commit):
+        return revision
+    if revision not in (None, commit):
+        raise InputError(f"base_revision {revision} is not the commit that the run recorded ({commit})")
+    return commit
 
 
 def recorded_prompt(record: Mapping[str, Any], taxonomy: Taxonomy) -> Prompt | None:

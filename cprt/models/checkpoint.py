@@ -66,25 +66,19 @@ def load_model(model: str, revision: str | None = None, **kwargs: Any) -> Any:
     checkpoint, when a weight is missing, too many or of another shape, and when one is NaN or infinite.
     """
     from transformers import AutoModelForImageTextToText
-    from transformers.utils import logging
 
     if (Path(model) / "adapter_config.json").is_file():  # its base would be loaded from wherever it says
         raise InputError(f"{model}: is the folder of an adapter; give its base as the model, and this as the adapter")
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()  # in place of its table of faults: the one line below
-    try:
-        with _reading(model):
-            loaded, found = AutoModelForImageTextToText.from_pretrained(
-                model,
-                revision=revision,
-                use_safetensors=True,
-                trust_remote_code=False,
-                output_loading_info=True,
-                ignore_mismatched_sizes=True,  # reported below
-                **kwargs,
-            )
-    finally:
-        logging.set_verbosity(verbosity)
+    with _reading(model):
+        loaded, found = AutoModelForImageTextToText.from_pretrained(
+            model,
+            revision=revision,
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # reported below
+            **kwargs,
+        )
     for fault, names in (
         ("missing", found["missing_keys"]),
         ("in none of its layers", found["unexpected_keys"]),
