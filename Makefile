@@ -1,4 +1,5 @@
-# make setup | demo | demo-mi | test | test-browser | soak | lint | bench        VENV=path uses another environment (one takes 6.5 GB)
+# make setup | demo | demo-mi | check | test | test-all | test-browser | soak | lint | bench | pictures
+# VENV=path uses another environment (one takes 6.5 GB).
 VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
@@ -6,7 +7,10 @@ BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: setup demo demo-mi test test-browser soak lint bench
+# Tests in two processes or more, of which an idle one takes over what a busy one has left.
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
+
+.PHONY: setup demo demo-mi check test test-slow test-all test-browser soak lint bench pictures
 .DELETE_ON_ERROR:
 
 setup: $(VENV)/.installed
@@ -20,9 +24,16 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 demo: setup  ## data, labels, pairs, training, evaluation, on drawings
 	$(BIN)/python -m eval.demo
 
-# The tests of a file stay together, two processes or more at once; the demo, which takes longest, goes first.
-test: setup
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+check: lint  ## while working: the style, the types and the tests of the domain, in a minute
+	$(PYTEST) -m 'not slow' tests/cprt --ignore tests/cprt/models --ignore tests/cprt/services
+
+test: setup  ## what every change must pass
+	$(PYTEST)
+
+test-slow: setup  ## the rest: whole demos, random kills, launchers, real servers
+	$(PYTEST) -m 'slow and not soak'
+
+test-all: test test-slow
 
 demo-mi: setup  ## model inversion on drawn faces: attacks, what a classifier says of them, what a judge that looks says
 	$(BIN)/python -m eval.model_inversion.demo.run
@@ -31,7 +42,7 @@ test-browser: setup  ## the report pages in headless Chromium (needs the package
 	$(BIN)/python -m pytest -m browser
 
 soak: setup  ## what takes too long for every day: thirty random kills
-	$(BIN)/python -m pytest -m soak
+	$(BIN)/python -m pytest -m soak --timeout 7200
 
 lint: setup
 	$(BIN)/ruff check .
@@ -46,3 +57,6 @@ bench: setup  ## the measurements behind the numbers in the README
 	$(BIN)/python benchmarks/mi_panels.py
 	$(BIN)/python benchmarks/mi_coverage.py --rounds 200
 	$(BIN)/python benchmarks/image_cache.py
+
+pictures: setup  ## the documentation's pictures, from what the two demos left (needs chromium and chromium-driver)
+	$(BIN)/python docs/pictures.py

@@ -17,7 +17,7 @@ import os
 import sys
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TextIO
 
 from tqdm import tqdm
@@ -83,7 +83,7 @@ def parse(
     config, argv = _take_config(argv)
     if config is not None:
         values = _read_yaml(config)
-        _check(values, kinds, config)
+        check_values(values, kinds, config)
         parser.set_defaults_with_config(**{key: value for key, (value, _) in values.items()})
     if "-h" in argv or "--help" in argv:
         parser.print_help()
@@ -207,7 +207,7 @@ def _take_config(argv: list[str]) -> tuple[str | None, list[str]]:
     return (found[0] if found else None), rest
 
 
-def _read_yaml(path: str) -> dict[str, tuple[Any, int]]:
+def _read_yaml(path: str) -> dict[str, tuple[Any, int | None]]:
     """Top-level key -> (value, line number)."""
     content, lines = read_yaml_lines(path)
     if not isinstance(content, dict):
@@ -215,8 +215,8 @@ def _read_yaml(path: str) -> dict[str, tuple[Any, int]]:
     return {key: (value, lines.get(key, 1)) for key, value in content.items()}
 
 
-def _check(values: dict[str, tuple[Any, int]], kinds: Sequence[type], path: str) -> None:
-    """Every YAML key is an option and every value has its type."""
+def check_values(values: Mapping[str, tuple[Any, int | None]], kinds: Sequence[type], path: str) -> None:
+    """Every key from YAML is an option of ``kinds``, and every value, with the number of its line, has its type."""
     options = _options(kinds)
     for key, (value, line) in values.items():
         if key not in options:

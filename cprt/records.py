@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +17,7 @@ from cprt.numbers import is_number
 from cprt.taxonomy import Taxonomy
 
 Row = TypeVar("Row", "Label", "Pair", "Prediction")
+_LEFT_OUT = {"left_out": True}  # of a row, where it is None
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,14 @@ class Pair:
 
 @dataclass(frozen=True)
 class Prediction:
-    """One answer of one model. Scores are null unless ``status`` is ok; ``error`` says what went wrong."""
+    """One answer of one model. Scores are null unless ``status`` is ok; ``error`` says what went wrong.
+
+    What only structured answers have is left out of other rows:
+
+    Attributes:
+        willing: the share of the answer's probability that a free model gives it, 1 where the form forbade nothing that
+            it would have written (``cprt.models.decoding.grammar.Held``). None at an endpoint.
+    """
 
     id: str
     model: str | None
@@ -68,6 +76,7 @@ class Prediction:
     composed_score: float | None = None
     label_mass: float | None = None
     error: str | None = None
+    willing: float | None = field(default=None, metadata=_LEFT_OUT)
 
 
 class _Fields:
@@ -205,6 +214,7 @@ def read_predictions(path: str | Path) -> list[Prediction]:
             composed_score=row.unit("composed_score", optional=True),
             label_mass=row.unit("label_mass", optional=True),
             error=row.text("error", optional=True),
+            willing=row.unit("willing", optional=True),
         )
 
     return _read(path, parse)
@@ -296,8 +306,17 @@ def _whole_text(value: Any) -> Any:
 
 def write_jsonl(path: str | Path, rows: Iterable[Label | Pair | Prediction | dict[str, Any]]) -> None:
     """Write all rows, or nothing."""
-    lines = (row if isinstance(row, dict) else asdict(row) for row in rows)
+    lines = (row if isinstance(row, dict) else _to_json(row) for row in rows)
     write_text(path, "".join(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n" for line in lines))
+
+
+def _to_json(row: Label | Pair | Prediction) -> dict[str, Any]:
+    values = {one.name: getattr(row, one.name) for one in fields(row) if not one.metadata.get("left_out")}
+    return values | {
+        one.name: value
+        for one in fields(row)
+        if one.metadata.get("left_out") and (value := getattr(row, one.name)) is not None
+    }
 
 
 def write_json(path: str | Path, content: Any) -> None:

@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from cprt.config import fits, option, parse, run
 from cprt.errors import InputError
-from cprt.files import claim, is_safe_path
+from cprt.files import is_safe_path, locked
 from cprt.provenance import file_digest, write_run
 from cprt.records import inside, read_object, write_json
 from data_prep.transfer.archives import stage_of, unpack
@@ -123,7 +123,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.dry_run:
         _plan(out, _Record(out), archives, labels, args)
         return
-    with claim(out / "archives" / ".lock", "another run is downloading here; wait for it to end"):
+    with locked(out / "archives"):
         record = _Record(out)
         if not _plan(out, record, archives, labels, args):
             print(f"{out}: everything is there, nothing was fetched")

@@ -20,7 +20,7 @@ from PIL import Image
 
 from cprt.config import option, parse, run
 from cprt.errors import InputError, one_line
-from cprt.files import claim
+from cprt.files import locked
 from cprt.images import ImageIndex, check_ratio, image_size, in_parallel, list_photos, load_image
 from cprt.provenance import write_run
 from cprt.records import read_json, write_json, write_jsonl
@@ -104,7 +104,7 @@ def cache_images(
             return False, f"cannot have its name in the cache ({error.strerror})"
         return True, None
 
-    with claim(out / ".lock", "another run is writing here; wait for it or choose another --out"):
+    with locked(out, "--out"):
         _settle(out, {"max_pixels": max_pixels, "quality": quality})
         done = dict(zip(targets, in_parallel(make, list(targets), "resizing", workers), strict=True))
         reasons |= {path: why for path, (_, why) in done.items() if why is not None}

@@ -10,7 +10,7 @@ seen; ``errors_by`` where the stated score errs (paper 5.3): by true level, numb
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -116,7 +116,6 @@ def measure(
         scores = {row.id: getattr(row, column) for row in predictions}
         if any(score is not None for score in scores.values()):
             decodings[name] = _measure(labels, predictions, scores, taxonomy, file, **drawn)
-    masses = [row.label_mass for row in predictions if row.label_mass is not None]
     truth = {label.id: label.present(taxonomy) for label in labels if label.labels is not None}
     named = {row.id: row.attributes for row in predictions if row.attributes is not None}
     unknown = next((key for keys in named.values() for key in keys if key not in taxonomy.keys), None)
@@ -127,7 +126,8 @@ def measure(
     return Metrics(
         **vars(figures),
         decodings=decodings,
-        label_mass={"n": len(masses), "mean": float(np.mean(masses)), "least": min(masses)} if masses else None,
+        label_mass=_share(row.label_mass for row in predictions),
+        willing=_share(row.willing for row in predictions),
         attributes=evaluate_attributes(truth, named, taxonomy, **drawn) if truth and named else None,
         errors_by={
             kind: by_group(
@@ -139,6 +139,12 @@ def measure(
             for kind, groups in groups_of([label.level for label in labels], present, taxonomy).items()
         },
     )
+
+
+def _share(of_rows: Iterable[float | None]) -> dict[str, Any] | None:
+    """How large a share of probability is over the rows that have one."""
+    shares = [share for share in of_rows if share is not None]
+    return {"n": len(shares), "mean": float(np.mean(shares)), "least": min(shares)} if shares else None
 
 
 def calibrated(
@@ -263,6 +269,8 @@ def summary_line(metrics: Metrics) -> str:
         mass = metrics.label_mass["mean"]
         line += f"; scores hold {mass:.2f} of the probability"
         line += ", which is LITTLE: expected and median scores say hardly anything" if mass < _LOW_MASS else ""
+    if metrics.willing is not None:
+        line += f"; structured, willing {metrics.willing['mean']:.2f}"
     return line
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from cprt.answers import Answer, parse
 from cprt.guidance.advice import compose
-from cprt.models.decoding import Summary, from_top_logprobs, summarise
+from cprt.models.decoding.scores import Summary, from_top_logprobs, summarise
 from cprt.models.outcome import Outcome, Reader
 from cprt.models.spec import Response
 from cprt.prompts import Prompt
@@ -56,6 +56,7 @@ def predict(judge: Judge, label: Label, outcome: Outcome[Answer], taxonomy: Taxo
         level=answer.level,
         stated_level=answer.stated_level,
         attributes=None if answer.attributes is None else list(answer.attributes),
+        willing=None if outcome.response is None else outcome.response.willing,
         **decoded,
     )
 

@@ -33,7 +33,7 @@ from cprt.prompts import PROMPTS, TARGETS
 from cprt.provenance import check_output, run_path, sign, write_run
 from cprt.records import Label, Prediction, read_json, read_labels, read_predictions, write_json, write_jsonl
 from cprt.taxonomy import Taxonomy
-from eval.judges import Judge, from_options, from_rows, judge_names, photo_of
+from eval.judges import Judge, from_options, from_rows, judge_names, photo_of, rows_at_hand
 from eval.metrics import measure, summary_line
 from eval.predictions import predict, reader
 from eval.report.write import write_report
@@ -71,6 +71,7 @@ class EvalArguments:
     decoding: str = option(
         "expected: also mean and median over the probabilities of all scores", "greedy", choices=DECODINGS
     )
+    structured: bool = option("hold every answer to the form that is asked for, so that each can be read", False)
     base_url: str | None = option("OpenAI-compatible endpoint that serves the model", None)
     check_served: bool = option(
         "first ask adapter and base here about one photo too, and stop where the endpoint says something else", False
@@ -119,6 +120,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Command line of ``cprt eval``."""
     (args,) = parse(EvalArguments, argv, prog="cprt eval", description=__doc__)
     taxonomy, shard = Taxonomy.load(args.taxonomy), Shard.from_environment()
+    args.models = rows_at_hand(args.models, args.only)
     judges = find_judges(args, taxonomy)
     names = judge_names(args.models, args.prompt, taxonomy) if args.models else [judge.name for judge in judges]
     by_model = [list(group) for _, group in groupby(judges, key=lambda judge: judge.spec.name)]
@@ -210,7 +212,7 @@ def to_retry(
 def find_judges(args: EvalArguments, taxonomy: Taxonomy) -> list[Judge]:
     """The judges that the options name. Raises InputError."""
     if args.models:
-        return from_rows(args.models, args.prompt, args.target, args.decoding, args.only, taxonomy)
+        return from_rows(args.models, args.prompt, args.target, args.decoding, args.structured, args.only, taxonomy)
     assert args.model is not None
     options = {
         "revision": args.model_revision,
@@ -223,7 +225,9 @@ def find_judges(args: EvalArguments, taxonomy: Taxonomy) -> list[Judge]:
     }
     if args.base_url is not None and args.max_pixels is None:
         del options["max_pixels"]
-    return from_options(args.model, args.adapter, args.prompt, args.target, args.decoding, taxonomy, **options)
+    return from_options(
+        args.model, args.adapter, args.prompt, args.target, args.decoding, args.structured, taxonomy, **options
+    )
 
 
 def write(
@@ -256,6 +260,9 @@ def write(
     print(f"{folder}: {summary_line(metrics)}")
     if all(prediction.status == "error" for prediction in predictions):
         raise InputError(f"{folder}: every photo ended in an error (the first: {predictions[0].error})")
+    free = sum(one.response is not None and "response_format" in one.response.dropped for one in outcomes)
+    if free:
+        print(f"note: {folder}: {free} answers are free ones: the endpoint takes no JSON schema")
     without = sum(row.status == "ok" and row.expected_score is None for row in predictions)
     if judge.expected and without:
         print(f"note: {folder}: {without} answers without an expected score (no probabilities of a score came along)")

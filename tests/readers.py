@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from PIL import Image
@@ -66,6 +68,7 @@ class Reader:
     read: Callable[[Path], Any]
     content: bytes
     suffix: str = ""
+    optional: bool = False  # one of the files in a run's folder
 
 
 def _jsonl(*rows: dict[str, Any]) -> bytes:
@@ -153,30 +156,44 @@ def _evaluated() -> tuple[list[Label], list[Prediction]]:
     return labels, [Prediction("a", "m", "taxonomy", "ok", score=0.2), Prediction("b", "m", "taxonomy", "refused")]
 
 
-def _as(path: Path, name: str) -> str:
-    """A folder in which the file has the name that a run gives it, among what else is there."""
-    folder = path.parent / "folder of a run"
-    folder.mkdir(exist_ok=True)
-    _, predictions = _evaluated()
-    write_jsonl(folder / "predictions.jsonl", predictions)
-    for other, content in (("run.json", _record()), ("metrics.json", _metrics())):
-        (folder / other).write_bytes(content)
-    (folder / name).write_bytes(path.read_bytes())
-    return str(folder)
+@contextmanager
+def _as(path: Path, name: str) -> Iterator[str]:
+    """A folder in which a link of the name that a run gives the file leads to it, among what else is there."""
+    with TemporaryDirectory() as parent:
+        folder = Path(parent) / "run"
+        folder.mkdir()
+        write_jsonl(folder / "predictions.jsonl", _evaluated()[1])
+        for other, content in {"run.json": _record(), "metrics.json": _metrics()}.items():
+            if other != name:
+                (folder / other).write_bytes(content)
+        (folder / name).symlink_to(path)
+        yield str(folder)
+
+
+def _trained(path: Path) -> Any:
+    with _as(path, "run.json") as folder:
+        return trained_prompt(folder, TAXONOMY)
+
+
+def _repeated(path: Path) -> Any:
+    with _as(path, "run.json") as folder:
+        return counterfactual.read_runs([folder], TAXONOMY)
 
 
 def _compared(path: Path, name: str) -> Any:
-    (path.parent / "empty").touch()
-    folder = Path(_as(path, name))
-    return read_runs([folder], str(path.parent / "empty"), _evaluated()[0], TAXONOMY)
+    with _as(path, name) as folder:
+        empty = Path(folder).with_name("empty")
+        empty.touch()
+        return read_runs([Path(folder)], str(empty), _evaluated()[0], TAXONOMY)
 
 
 def _judges(path: Path, name: str) -> Any:
-    folder = Path(_as(path, name))
-    for place in (folder / "judge" / "s" / "judge.csv", path.parent / "standard" / "s" / "prediction.csv"):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(_csv("filename,label,prediction", "1/a.png,yes,yes"))
-    return from_folders([str(folder)], Inputs("judge.csv", str(path.parent / "standard")))
+    with _as(path, name) as folder:
+        standard = Path(folder).with_name("standard")
+        for place in (Path(folder) / "judge" / "s" / "judge.csv", standard / "s" / "prediction.csv"):
+            place.parent.mkdir(parents=True)
+            place.write_bytes(_csv("filename,label,prediction", "1/a.png,yes,yes"))
+        return from_folders([folder], Inputs("judge.csv", str(standard)))
 
 
 READERS: dict[str, Reader] = {
@@ -224,14 +241,14 @@ READERS: dict[str, Reader] = {
     "classifier's own": Reader(
         lambda path: ClassifierSpec.read(read_object_of_yaml(path), "classifier"), json.dumps(_CLASSIFIER).encode()
     ),
-    "record of an adapter": Reader(lambda path: trained_prompt(_as(path, "run.json"), TAXONOMY), _record()),
-    "record of a run, to repeat": Reader(
-        lambda path: counterfactual.read_runs([_as(path, "run.json")], TAXONOMY), _record()
+    "record of an adapter": Reader(_trained, _record(), optional=True),
+    "record of a run, to repeat": Reader(_repeated, _record(), optional=True),
+    "record of a run, to compare": Reader(lambda path: _compared(path, "run.json"), _record(), optional=True),
+    "metrics of a run": Reader(lambda path: _compared(path, "metrics.json"), _metrics(), optional=True),
+    "record of judges": Reader(lambda path: _judges(path, "run.json"), _record(), optional=True),
+    "set-ups of judges": Reader(
+        lambda path: _judges(path, "setups.json"), b'[{"id": "s", "name": "A/B"}]', optional=True
     ),
-    "record of a run, to compare": Reader(lambda path: _compared(path, "run.json"), _record()),
-    "metrics of a run": Reader(lambda path: _compared(path, "metrics.json"), _metrics()),
-    "record of judges": Reader(lambda path: _judges(path, "run.json"), _record()),
-    "set-ups of judges": Reader(lambda path: _judges(path, "setups.json"), b'[{"id": "s", "name": "A/B"}]'),
     "photo": Reader(load_image, _picture()),
 }
 

@@ -18,6 +18,8 @@ import eval.run
 from cprt.models.local import LocalModel
 from cprt.records import read_predictions
 
+pytestmark = pytest.mark.slow
+
 FIGURES = {
     "n",
     "coverage",

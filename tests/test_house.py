@@ -110,6 +110,7 @@ def test_help_lists_the_commands_in_pipeline_order():
     assert positions == sorted(positions)
 
 
+@pytest.mark.slow
 def test_every_command_also_runs_as_a_module():
     for _, module, _ in COMMANDS:
         done = subprocess.run([sys.executable, "-m", module, "--no_such_option"], capture_output=True, text=True)

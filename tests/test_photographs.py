@@ -82,6 +82,8 @@ def test_pairs(photographs, tmp_path, target):
             target,
             "--size",
             "6",
+            "--holdout",
+            "4",
             "--seed",
             "1",
         ]

@@ -19,6 +19,7 @@ from cprt.records import read_jsonl, write_jsonl
 from train.checkpoints import UNFINISHED, checkpoint_faults, seal
 from train.checks import adapter_tensors, compare_saved
 from train.holdout import HoldOut
+from train.learning import last_loss
 from train.shared_prefix import SharedPrefixTrainer
 
 
@@ -63,7 +64,7 @@ class JudgeTrainer(SharedPrefixTrainer):
         assert self.holdout is not None
         processes = self.args.process_index, self.args.world_size
         figures = self.holdout.measure(self.model, self.processing_class, *processes)
-        self.learning.append({"step": self.state.global_step, **figures})
+        self.learning.append({"step": self.state.global_step, "loss": last_loss(self.state.log_history), **figures})
         if self.is_world_process_zero():
             write_jsonl(Path(self.args.output_dir) / "learning.jsonl", self.learning)
         defined = {f"eval_{name}": value for name, value in figures.items() if isinstance(value, (int, float))}
@@ -101,6 +102,8 @@ class JudgeTrainer(SharedPrefixTrainer):
             if learning.is_file():
                 self.learning = [row for _, row in read_jsonl(learning) if row["step"] <= state.global_step]
             if state.global_step >= state.max_steps:
+                if self.is_world_process_zero():
+                    print(f"{resume_from_checkpoint}: all {state.max_steps} steps are done; only its adapter is loaded")
                 best = self.args.load_best_model_at_end and state.best_model_checkpoint
                 self._load_from_checkpoint(best or resume_from_checkpoint)
                 self.state = state

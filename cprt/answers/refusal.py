@@ -30,7 +30,7 @@ _TASK = (
 # Vision models also refuse in words that say nothing of a task: "I can't identify people in photos." What follows
 # "any" is more often missing from the photo than from the model: "I cannot identify any text."
 _PEOPLE = (
-    r"(?:(?:identif|recogni[sz]|compar|match|verif|confirm|determin|estimat|infer|speculat|describ|distinguish|guess|reveal|disclos|name)"
+    r"(?:(?:identif|recogni[sz]|compar|match|verif|confirm|determin|estimat|infer|speculat|describ|distinguish|guess|reveal|disclos|name|look)"
     r"[a-z]*\b(?! any (?!one|body|people|person|individual))|mak(?:e|ing) (?:any |an? |facial )?(?:identif|assumption))"
 )
 _VERBS = {

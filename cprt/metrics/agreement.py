@@ -48,7 +48,7 @@ def krippendorff_alpha(answers: ArrayLike) -> float | None:
 
     None without such an item, and where all answers to them are the same.
     """
-    return _defined(_alpha(_alpha_terms(_checked(answers)).reshape(-1, 3).sum(axis=0)))
+    return _defined(alpha_of_terms(alpha_terms(_checked(answers)).reshape(-1, 3).sum(axis=0)))
 
 
 def strict_consensus(answers: ArrayLike) -> float | None:
@@ -185,7 +185,7 @@ class _Report:
             "agreement": _divide(agreed, items),
             "pairwise_agreement": pooled["agreement"],
             "kappa": pooled["kappa"],
-            "alpha": _alpha(self.sums(_alpha_terms(humans), images)),
+            "alpha": alpha_of_terms(self.sums(alpha_terms(humans), images)),
         }
         return self.entries(items[0], figures)
 
@@ -230,9 +230,9 @@ class _Report:
 
     def alpha(self, answers: Answers) -> dict[str, Any]:
         """(R, N, A) answers."""
-        terms = _alpha_terms(answers)
+        terms = alpha_terms(answers)
         sums = self.sums(terms, terms[..., 1:].any(axis=(1, 2)))
-        return self.entries(_consensus_terms(answers)[..., 1].sum(axis=0) @ self.parts, {"alpha": _alpha(sums)})
+        return self.entries(_consensus_terms(answers)[..., 1].sum(axis=0) @ self.parts, {"alpha": alpha_of_terms(sums)})
 
     def entries(self, n: Floats, figures: dict[str, Floats], intervals_of_parts: bool = True) -> dict[str, Any]:
         """(S,) items and name -> (1 + resamples, S) -> the figures overall, a level and an attribute."""
@@ -284,7 +284,7 @@ def _consensus_terms(answers: Answers) -> Floats:
     return np.stack([several & ((zeros == 0) | (ones == 0)), several], axis=-1).astype(np.float64)
 
 
-def _alpha_terms(answers: Answers) -> Floats:
+def alpha_terms(answers: Answers) -> Floats:
     """(..., 3) of items with two or more answers: disagreeing pairs over (answers - 1), zeros, ones."""
     zeros, ones = (count.astype(np.float64) for count in _counts(answers))
     several = zeros + ones >= 2
@@ -307,7 +307,7 @@ def kappa_of_tables(table: Floats) -> Floats:
     return _divide(n * (t00 + t11) - chance, n * n - chance)
 
 
-def _alpha(sums: Floats) -> Floats:
+def alpha_of_terms(sums: Floats) -> Floats:
     """alpha = 1 - D_o / D_e, with D_e from all pairable answers (Krippendorff, 2011)."""
     disagreement, zeros, ones = np.moveaxis(sums, -1, 0)
     return 1 - _divide((zeros + ones - 1) * disagreement, zeros * ones)

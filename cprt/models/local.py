@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cprt.answers.structure import Structure
 from cprt.errors import InputError
 from cprt.models.adapter import add_adapter, read_config
 from cprt.models.checkpoint import check_fit, first_line, load_model, load_processor, special_token
-from cprt.models.decoding import stated_lead_in
-from cprt.models.score_tree import ScoreReader
+from cprt.models.decoding.grammar import Grammars
+from cprt.models.decoding.score_tree import ScoreReader
+from cprt.models.decoding.scores import stated_lead_in
 from cprt.prompts import Messages, arrange
 
 if TYPE_CHECKING:
@@ -27,12 +30,14 @@ class Generation:
 
     ``distribution``: probability of the scores "0.000" to "1.000" after a lead-in, where it was asked for.
     ``logprobs``: one entry a token of the answer with its most probable alternatives, in the form of an endpoint's.
+    ``willing``: of an answer held to a structure, the share of its probability that a free model gives it (``Held``).
     """
 
     text: str
     complete: bool
     distribution: dict[str, float] | None = None
     logprobs: list[dict[str, Any]] | None = None
+    willing: float | None = None
 
 
 class LocalModel:
@@ -109,6 +114,8 @@ class LocalModel:
         self._encoded: tuple[Any, Any] | None = None  # the pixels encoded last, and what came of them
         self._harmless: set[str] = set()  # texts without a special token
         self._scores = ScoreReader(model, self._base(), processor.tokenizer)
+        size = model.get_output_embeddings().weight.shape[0]
+        self._grammars = Grammars(processor.tokenizer, size, self.decoding["eos_token_id"])
 
     def forget(self) -> None:
         """Drop what is kept from one batch to the next: shared texts and encoded photos."""
@@ -121,6 +128,7 @@ class LocalModel:
         max_new_tokens: int,
         lead_in: str | None = None,
         top_logprobs: int | None = None,
+        structure: Structure | None = None,
     ) -> list[Generation]:
         """One answer to each (messages, images) row; a message's image parts stand where its images go, in order.
 
@@ -130,9 +138,13 @@ class LocalModel:
             lead_in: with it, how probable every score is after this text, such as ``{"score": ``. An empty one stands
                 for the answer's own text up to its score.
             top_logprobs: how many alternatives to each token of the answer to give.
+            structure: the form that answers are held to. They end of themselves, whatever ``max_new_tokens`` is.
         """
         import torch
 
+        held = None
+        if structure is not None:
+            held, max_new_tokens = self._grammars.hold(structure, len(rows)), structure.longest + 1
         inputs = self._inputs(rows)
         width = inputs["input_ids"].shape[1]
         with torch.inference_mode():
@@ -143,6 +155,7 @@ class LocalModel:
                 max_new_tokens=max_new_tokens,
                 return_dict_in_generate=True,
                 output_logits=top_logprobs is not None,
+                logits_processor=[] if held is None else [held],
             )
             answers = output.sequences[:, width:].tolist()
             ends = set(self.decoding["eos_token_id"])
@@ -157,9 +170,12 @@ class LocalModel:
                     next((place + 1 for place, token in enumerate(ids) if token in ends), len(ids)) for ids in answers
                 ]
                 logprobs = self._top_logprobs(output.logits, answers, lengths, top_logprobs)
+        willing = [None] * len(rows) if held is None else [math.exp(value) for value in held.log_willing]
         return [
-            Generation(text, not ends.isdisjoint(ids), distribution, listed)
-            for text, ids, distribution, listed in zip(texts, answers, distributions, logprobs, strict=True)
+            Generation(text, not ends.isdisjoint(ids), distribution, listed, share)
+            for text, ids, distribution, listed, share in zip(
+                texts, answers, distributions, logprobs, willing, strict=True
+            )
         ]
 
     def _generate(self, **inputs: Any) -> Any:

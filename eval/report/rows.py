@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cprt.metrics.bootstrap import interval
+from cprt.metrics.breakdown import GroupError
 from cprt.metrics.results import Figures, Metrics
 from cprt.records import Label, Prediction
 from cprt.scoring import level_of
@@ -128,10 +129,49 @@ def reliability(prediction: ArrayLike, truth: ArrayLike, bins: int = BINS, seed:
 
 def reliability_of(labels: Sequence[Label], predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
     """``reliability`` over the photos that have a score."""
+    return reliability(*_scored(labels, predictions))
+
+
+def response_of(labels: Sequence[Label], predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
+    """The other way about: mean predicted score of the photos whose true score falls in each bin, under ``mean_truth``.
+
+    A judge that takes privacy as nearly binary (paper 5.3) pulls the middle to the ends.
+    """
+    predicted, truth = _scored(labels, predictions)
+    return reliability(truth, predicted)
+
+
+def _scored(labels: Sequence[Label], predictions: Sequence[Prediction]) -> tuple[list[float], list[float]]:
+    """Predicted and true scores of the photos that have one."""
     truth = {label.id: label.score for label in labels}
     pairs = [(row.score, truth[row.id]) for row in predictions if row.score is not None]
-    return reliability([score for score, _ in pairs], [score for _, score in pairs])
+    return [score for score, _ in pairs], [score for _, score in pairs]
 
+
+@dataclass(frozen=True)
+class ErrorGroup:
+    """Photos of one level, of one number of attributes, or with one attribute: ``n``, and each run's errors on them."""
+
+    name: str
+    n: int
+    of_runs: list[GroupError | None]
+
+
+def error_groups(metrics: Mapping[str, Metrics], taxonomy: Taxonomy) -> dict[str, list[ErrorGroup]]:
+    """What photos are grouped by, in words -> its groups that have photos (paper 5.3)."""
+    found: dict[str, list[ErrorGroup]] = {}
+    for kind, head in _GROUPINGS.items():
+        of_kind = [figures.errors_by.get(kind, {}) for figures in metrics.values()]
+        for key in dict.fromkeys(key for groups in of_kind for key in groups):
+            of_runs = [groups.get(key) for groups in of_kind]
+            n = max(errors.n for errors in of_runs if errors is not None)
+            name = taxonomy.names.get(key, key) if kind == "attribute" else key
+            if n:
+                found.setdefault(head, []).append(ErrorGroup(name, n, of_runs))
+    return found
+
+
+_GROUPINGS = {"level": "true level", "attributes": "number of attributes", "attribute": "attribute present"}
 
 # --- Tables ------------------------------------------------------------------------------------------------------
 
@@ -168,6 +208,7 @@ def provenance(record: Mapping[str, Any]) -> dict[str, str]:
         "Adapter": inside("config", "judge", "adapter"),
         "Revision": inside("config", "judge", "revision"),
         "Asked with": " prompt for ".join(filter(None, asked)),
+        "Answers": f"structured, by {how}" if (how := inside("decoding", "structured")) else "",
         "Precision": inside("dtype"),
         "On": inside("created").partition("T")[0],
         "Labels": f"{inside('inputs', 'labels', 'path')} {inside('inputs', 'labels', 'sha256')[:12]}".strip(),

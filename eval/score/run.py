@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from cprt.answers import STATUSES, Answer
+from cprt.answers.structure import structure
 from cprt.config import option, parse, run
 from cprt.errors import InputError, one_line
 from cprt.files import without_halves, write_text
@@ -76,6 +77,7 @@ class ScoreArguments:
     target: str | None = option(
         "what to answer; null: as the adapter was trained, else attributes", None, choices=list(TARGETS)
     )
+    structured: bool = option("hold every answer to the form that is asked for, so that each can be read", False)
     flag_above: float | None = option("mark photos with this score or more", None)
     flag_by: str = option(
         "score to mark by: stated by the model, composed of the attributes it names, or the more severe of the two",
@@ -201,12 +203,13 @@ def ask_all(
     A page beside the JSON Lines of the same run only shows what that came to: errors are not asked again for it.
     """
     messages = prompt.messages()
+    form = structure(prompt.target, taxonomy, prompt.score_key) if args.structured else None
     hash_photos(photo.file for photo in photos if photo.problem is None)
     keys: dict[Photo, str] = {}
     rows: dict[Photo, dict[str, Any]] = {}
     requests: dict[str, Request] = {}
     for photo in photos:
-        problem, request = photo.problem, Request(messages, (photo.file,))
+        problem, request = photo.problem, Request(messages, (photo.file,), structure=form)
         if problem is None:
             try:
                 keys[photo] = model.spec.key(request)

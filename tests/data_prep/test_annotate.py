@@ -307,6 +307,7 @@ def test_remote_annotators_are_announced(photos: Path, tmp_path: Path, monkeypat
 # --- What goes wrong ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_through_every_fault_the_rows_are_the_same(photos: Path, undisturbed: Path, tmp_path: Path):
     with Misbehaving(annotate, first_try_fails, stall=20) as server:
         main(config(tmp_path, photos, server.url, "one", "two", timeout=2, retries=12, concurrency=24))
@@ -395,6 +396,7 @@ def test_a_refused_key_is_one_line_and_status_2_and_nothing_secret_is_written(ph
             assert secret not in text, f"{secret} in {name}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kills", [3, pytest.param(30, marks=pytest.mark.soak)])
 def test_random_kills_lose_and_double_nothing(photos: Path, undisturbed: Path, tmp_path: Path, kills: int):
     """Killed at any moment, amid faults too, and run again, the rows are exactly those of an undisturbed run."""
@@ -449,6 +451,7 @@ def real_servers(demo_base: Path, tmp_path_factory: pytest.TempPathFactory) -> I
         yield urls
 
 
+@pytest.mark.slow
 def test_real_servers_and_the_same_models_here_say_the_same(real_servers: dict[Path, str], tmp_path: Path):
     """The tiny models know nothing of the task: the rows are unparsed, which shows that every word came through."""
     images = make_photos(tmp_path / "data", 4)

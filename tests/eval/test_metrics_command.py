@@ -207,6 +207,7 @@ def test_a_judge_that_is_blind_within_levels_is_at_chance_there(tmp_path: Path):
         assert (metrics["intra_level_against_chance"]["p"] < 0.01) is sees
 
 
+@pytest.mark.slow
 def test_calibration_is_learnt_on_the_hold_out_alone_and_reported_apart(tmp_path: Path):
     rng = np.random.default_rng(0)
 

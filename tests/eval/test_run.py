@@ -29,7 +29,7 @@ from safetensors.torch import load_file, save_file
 from cprt.errors import InputError
 from cprt.images import load_image
 from cprt.models.adapter import pixel_cap
-from cprt.models.decoding import summarise
+from cprt.models.decoding.scores import summarise
 from cprt.models.local import LocalModel
 from cprt.prompts import build
 from cprt.provenance import model_digest
@@ -37,6 +37,7 @@ from cprt.records import read_labels, read_predictions
 from cprt.scoring import severity
 from cprt.taxonomy import Taxonomy
 from eval import metrics as metrics_command
+from eval.compare import run as compare_command
 from eval.judges import from_options
 from eval.run import main
 
@@ -280,6 +281,7 @@ def test_an_endpoint_is_judged_from_the_command_line(demo, tmp_path):
     assert str(server.port) not in written and "127.0.0.1" not in written
 
 
+@pytest.mark.slow
 def test_several_models_and_prompts_have_a_folder_each_and_one_store(demo, demo_base, adapter, tmp_path):
     local = {
         "name": "tiny",
@@ -368,6 +370,7 @@ def test_an_odd_completion_costs_neither_its_answer_nor_a_rerun(demo, tmp_path, 
         assert len(server.bodies) == (4 if status == "error" else 2)
 
 
+@pytest.mark.slow
 def test_only_one_model_writes_where_all_do_and_leaves_the_others_on_the_page(demo, tmp_path):
     with Misbehaving(judge_like) as server:
         models = [served(server.url, name) for name in ("one", "two")]
@@ -435,6 +438,7 @@ def test_photos_leave_the_machine_only_when_told(demo, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_refusals_are_asked_again_only_when_told_and_errors_always(demo, tmp_path):
     better = False
 
@@ -505,6 +509,7 @@ def shard(monkeypatch):
     return run
 
 
+@pytest.mark.slow
 def test_several_processes_answer_a_part_each_and_the_last_writes(demo, tmp_path, shard, capsys):
     with Misbehaving(judge_like, delay=0.05) as server:
         alone = with_models(demo, tmp_path / "alone", [served(server.url, "one")], prompt=["zero_shot", "taxonomy"])
@@ -529,6 +534,7 @@ def test_several_processes_answer_a_part_each_and_the_last_writes(demo, tmp_path
         assert len(server.bodies) == 64 and rows(out / "one-taxonomy") == rows(tmp_path / "alone/out/one-taxonomy")
 
 
+@pytest.mark.slow
 def test_accelerate_launch_shards_a_local_model_with_the_answers_of_one_process(demo, demo_base, evaluated, tmp_path):
     command = [
         sys.executable,
@@ -595,6 +601,7 @@ def kill_at_random(command: list[str], out: Path, answers: int, kills: int, seed
     assert not [path for path in out.rglob("*") if path.name.endswith(".partial")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kills", [3, pytest.param(30, marks=pytest.mark.soak)])
 def test_random_kills_lose_and_double_nothing(demo, tmp_path, kills):
     """Killed at any moment, amid faults too, and run again, the predictions are those of an undisturbed run."""
@@ -616,6 +623,7 @@ def test_random_kills_of_a_local_model_change_no_answer(demo, demo_base, evaluat
     assert texts(tmp_path) == texts(evaluated)
 
 
+@pytest.mark.slow
 def test_photos_are_encoded_once_for_all_prompts_and_each_shared_text_once(demo, demo_base, tmp_path, monkeypatch):
     from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLModel, Qwen3VLTextModel
 
@@ -719,6 +727,51 @@ def test_an_endpoints_alternatives_give_the_expectation_and_one_without_is_asked
     assert records[1]["answers_made"] == [{"without": ["logprobs"], "count": 3}]
 
 
+def test_structured_answers_of_a_base_can_all_be_read_and_are_told_apart(demo, demo_base, evaluated, tmp_path):
+    """What answers nothing that can be read when it is free, beside it in one comparison."""
+    held = tmp_path / "held"
+    main(options(demo, demo_base, held, "--structured", "true"))
+    free = read_predictions(evaluated / "predictions.jsonl")
+    assert {row.status for row in free} == {"unparsed"} and "willing" not in rows(evaluated)[0]
+    found = rows(held)
+    assert {row["status"] for row in found} == {"ok"} and all(0 < row["willing"] < 0.01 for row in found)
+    metrics = json.loads((held / "metrics.json").read_text())
+    assert metrics["coverage"] == 1 and metrics["willing"]["n"] == 16
+    assert metrics["willing"]["mean"] == pytest.approx(sum(row["willing"] for row in found) / 16)
+    record = json.loads((held / "run.json").read_text())
+    assert record["decoding"]["structured"] == "a grammar" and record["config"]["structured"] is True
+    assert "structured" not in json.loads((evaluated / "run.json").read_text())["decoding"]
+    compare_command.main(
+        ["--runs", str(evaluated), str(held), "--labels", str(demo.test_labels), "--out", str(tmp_path / "compare")]
+    )
+    page = (tmp_path / "compare" / "report.html").read_text()
+    assert page.count("structured answers") == 1 and "structured, by a grammar" in page
+
+
+def test_an_endpoint_is_sent_the_schema_and_one_without_answers_freely(demo, tmp_path, capsys):
+    def judge(body: dict[str, Any]) -> Any:
+        if "response_format" not in body:
+            return "The score is low.", "stop"
+        if body["model"] == "model-without":
+            return 400, {"error": {"message": "response_format is not supported"}}
+        assert body["response_format"]["json_schema"]["schema"]["required"] == ["attributes", "level", "score"]
+        return '{"attributes": ["age"], "level": 3, "score": 0.292}', "stop"
+
+    with Misbehaving(judge) as server:
+        models = [served(server.url, name, target="attributes", concurrency=1) for name in ("with", "without")]
+        main(with_models(demo, tmp_path, models, structured=True, limit=3))
+    row, without = rows(tmp_path / "out" / "with")[0], rows(tmp_path / "out" / "without")[0]
+    assert (row["score"], row["attributes"], without["status"]) == (0.292, ["age"], "unparsed")
+    assert "willing" not in row
+    records = [json.loads((tmp_path / "out" / name / "run.json").read_text()) for name in ("with", "without")]
+    assert [record["decoding"]["structured"] for record in records] == ["a JSON schema"] * 2
+    assert records[0]["answers_made"] == []
+    assert records[1]["answers_made"] == [{"without": ["response_format"], "count": 3}]
+    notes = [line for line in capsys.readouterr().out.splitlines() if "free ones" in line]
+    where = tmp_path / "out" / "without"
+    assert notes == [f"note: {where}: 3 answers are free ones: the endpoint takes no JSON schema"]
+
+
 def test_an_adapter_is_asked_as_it_was_trained_unless_told(adapter, tmp_path, capsys):
     folder = tmp_path / "adapter"
     shutil.copytree(adapter, folder)
@@ -727,7 +780,7 @@ def test_an_adapter_is_asked_as_it_was_trained_unless_told(adapter, tmp_path, ca
     taxonomy = Taxonomy.default()
 
     def asked(adapters: list[str], target: str | None, *prompts: str) -> Any:
-        return from_options("m", adapters, prompts, target, "greedy", taxonomy)[0].prompt
+        return from_options("m", adapters, prompts, target, "greedy", False, taxonomy)[0].prompt
 
     assert asked([str(folder)], None) == asked([str(folder)], None, "taxonomy") == trained
     assert asked([], None) == asked([str(folder)], "score") == build("taxonomy", "score")

@@ -114,6 +114,17 @@ def test_a_row_holds_level_score_regulations_and_advice(judge, folder, tmp_path,
     assert str(judge.port) not in json.dumps(record)
 
 
+def test_answers_are_structured_when_told(tmp_path):
+    photo(tmp_path / "21.png", 21)
+    with Misbehaving(lambda body: (json.dumps(PASSPORT) if "response_format" in body else "0.9", "stop")) as server:
+        for name, more in (("free", []), ("held", ["--structured", "true"])):
+            main([str(tmp_path), "--base_url", server.url, "--out", str(tmp_path / f"{name}.jsonl"), *more])
+    assert [row["score"] for name in ("free", "held") for row in rows_of(tmp_path / f"{name}.jsonl")] == [0.9, 0.85]
+    schema = server.bodies[1]["response_format"]["json_schema"]["schema"]
+    assert schema["properties"]["attributes"]["items"]["enum"] == list(Taxonomy.default().keys)
+    assert "response_format" not in server.bodies[0]
+
+
 def test_the_goal_of_the_advice(judge, folder, tmp_path):
     main([str(folder / "21.png"), "--base_url", judge.url, "--out", str(tmp_path / "r.jsonl"), "--until_level", "4"])
     (row,) = rows_of(tmp_path / "r.jsonl")

@@ -211,6 +211,7 @@ def test_several_processes_that_cannot_train_are_refused(demo, root, tmp_path, m
         settle_launch(args)
 
 
+@pytest.mark.slow
 def test_what_is_left_over_is_dropped_and_two_processes_train_what_one_does(sft, demo, root, tmp_path, capsys):
     """11 pairs in steps of 4: 3 are left out in each epoch. Filled up, two processes would end somewhere else."""
     rows = (demo.short_pairs / "train.jsonl").read_text().splitlines(keepends=True)[:11]

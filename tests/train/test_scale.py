@@ -48,6 +48,7 @@ def test_these_are_all_configurations():
     assert {path.stem for path in CONFIGS.glob("*")} == KINDS.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind, reason",
     [
@@ -87,6 +88,7 @@ def test_a_run_that_is_not_sharded_as_configured_is_refused(kind, reason, demo, 
     assert line.startswith("train/sft.py: error: ") and reason in line
 
 
+@pytest.mark.slow
 def test_a_sharded_adapter_is_saved_whole(demo_base, demo, root, tmp_path):
     """Two processes that each hold half of every weight write the adapter that one process writes."""
     with socket.socket() as sock:

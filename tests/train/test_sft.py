@@ -87,6 +87,7 @@ def sft(monkeypatch, capsys, root):
     return start
 
 
+@pytest.mark.slow
 def test_launched_run_leaves_an_adapter(launched, demo_base):
     """Exactly what is needed, no pickle of the settings beside it, and PEFT loads it onto the untouched base."""
     output, _ = launched

@@ -78,6 +78,7 @@ def test_one_window_of_four_by_four(demo_base, mixed_demo, long_pairs, tmp_path)
         assert difference(gradients, expected) < GRADIENT_TOLERANCE
 
 
+@pytest.mark.slow
 def test_twenty_steps(demo_base, mixed_demo, pairs, tmp_path):
     """The adapters of 20 AdamW steps agree, although each step starts from the last one's rounding."""
     options = dict(per_device_train_batch_size=2, gradient_accumulation_steps=2, max_steps=20)
@@ -194,6 +195,7 @@ def test_evaluation_between_the_steps_changes_nothing(demo_base, mixed_demo, pai
     assert difference(adapters[0], adapters[1]) < WEIGHT_TOLERANCE
 
 
+@pytest.mark.slow
 def test_two_processes(demo_base, mixed_demo, pairs, root, tmp_path):
     """Two processes over gloo, with and without checkpointing, end where one process ends at an equal global batch."""
     with socket.socket() as sock:

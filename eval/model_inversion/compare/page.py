@@ -104,6 +104,9 @@ def _main(rows: Sequence[Mapping[str, Any]]) -> Listing:
             value = (_figure if name == "kappa" else _percent)(row[name], row["ci"][name])
             if name == "type_i_transfer" and natural and isinstance(value, dict):
                 value["lines"] += _share(row["natural_rate"], row["ci"]["natural_rate"], head="naturals")
+            if name == "type_i_transfer" and isinstance(value, dict):
+                for other, to in list(row["type_i_transfer_to"].items())[1:]:
+                    value["lines"] += _share(to["transfer"], to["ci"], head=f"to {other}")
             if name == "accuracy_judge_corrected" and row["accuracy_judge_corrected_range"] and isinstance(value, dict):
                 low, high = row["accuracy_judge_corrected_range"]
                 value["lines"].append([("if off:", "quiet"), f"{100 * low:.2f} to {100 * high:.2f}"])
@@ -130,11 +133,11 @@ def _controls(row: Mapping[str, Any]) -> Cell:
 
 def _no_verdict(row: Mapping[str, Any]) -> Cell:
     """Refusals with their share, and what else is no yes or no."""
-    labels, n = row["judge_labels"], row["n"]
+    labels = row["judge_labels"]
     refused, others = labels["refused"], {name: labels[name] for name in ("unparsed", "error") if labels[name]}
     lines: list[list[Part]] = [[f"{refused:,} refused"]]
     if refused:
-        lines += [[(f"{100 * refused / n:.2f}%", "quiet")]]
+        lines += _share(row["refusal_rate"], row["ci"]["refusal_rate"])
     lines += [[(f"{count:,} {name}", "quiet")] for name, count in others.items()]
     return cell(str(refused + sum(others.values())), *lines)
 

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cprt.errors import InputError
+from cprt.services.hub import limit_patience, reason
 from eval.model_inversion.compare.inputs import Run
 from eval.model_inversion.metrics.evaluation import Inputs
 
+REPO = "hosytuyen/MI-Reconstruction-Collection"
 _NEST, _PREDICTIONS = "AttackSamples", "prediction.csv"
 _RESULTS = re.compile(r"(?!user_study)(?P<prefix>\w+?)_results_(?P<model>.+)\.csv")
 RELEASED = "released"  # before the name of a judge, so that a new run of the same model is another
@@ -27,6 +29,24 @@ class Released:
 
     runs: list[Run]
     standards: Mapping[str, str]
+
+
+def download(root: str) -> None:
+    """The collection's tables from the Hub, without its images; says its licence. Raises InputError.
+
+    What is there already and the same is not fetched again.
+    """
+    from httpx2 import HTTPError
+    from huggingface_hub import HfApi, snapshot_download
+
+    limit_patience()
+    try:
+        found = HfApi().dataset_info(REPO)
+        snapshot_download(REPO, repo_type="dataset", revision=found.sha, local_dir=root, allow_patterns="*.csv")
+    except (OSError, ValueError, HTTPError) as error:
+        raise InputError(f"{REPO}: {reason(error)}") from error
+    licence = found.card_data.get("license") if found.card_data else None
+    print(f"{root}: the tables of {REPO} at {found.sha}; licence by its card: {licence or 'none is stated'}")
 
 
 def read_released(root: str) -> Released:

@@ -32,7 +32,7 @@ from eval.model_inversion.compare.chart import accuracy_chart
 from eval.model_inversion.compare.inputs import SETTINGS, Run, from_folders, from_yaml
 from eval.model_inversion.compare.page import page
 from eval.model_inversion.compare.pictures import FalsePositive, Gallery, gallery
-from eval.model_inversion.compare.released import read_released
+from eval.model_inversion.compare.released import download, read_released
 from eval.model_inversion.compare.statistics import (
     Judged,
     agreement,
@@ -57,6 +57,7 @@ class CompareArguments:
     setups: str | None = option("YAML list of set-ups and their files", None)
     runs: list[str] = option("folders that cprt mi wrote, in place of setups", factory=list)
     collection: str | None = option("folder of the public collection: its own verdicts, alone or beside runs", None)
+    download: bool = option("fetch the tables of the public collection from the Hub into that folder first", False)
     standard: str | None = option("with runs: folder of SETUP/prediction.csv by E", None)
     target: str | None = option("with runs: the same by the target models", None)
     naturals: str | None = option("with runs: the same by E on natural images of other classes", None)
@@ -77,6 +78,8 @@ class CompareArguments:
             raise ValueError("needs either --setups or --runs (or --collection, alone or with runs)")
         if self.runs and self.standard is None and self.collection is None:
             raise ValueError("runs need --standard, a folder of SETUP/prediction.csv, or --collection")
+        if self.download and self.collection is None:
+            raise ValueError("--download goes with --collection, the folder to fetch into")
         given = [name for name in _FOLDERS if getattr(self, name)]
         if not self.runs and given:
             raise ValueError(f"--{given[0]} goes with --runs; with --setups the files stand in the YAML")
@@ -133,6 +136,8 @@ def _found(args: CompareArguments) -> list[Run]:
     """Runs of ``cprt mi``, and the collection's own for the same set-ups; these alone where there are no others."""
     if args.collection is None:
         return from_folders(args.runs, args.folders)
+    if args.download:
+        download(args.collection)
     released = read_released(args.collection)
     if not args.runs:
         return released.runs
@@ -185,8 +190,8 @@ def compare(done: Sequence[tuple[Run, Evaluation]], counting: Counting) -> dict[
         "ci_method": done[0][1].figures["ci_method"]
         | {
             "difference": "as kappa",
-            "tau": "as kappa, set-ups kept; set-ups with the same private data (the first part of the name) share "
-            "their classes; quantile of the fewest classes",
+            "tau": "as kappa, to the mirror images about tau; set-ups kept; set-ups with the same private data (the "
+            "first part of the name) share their classes; quantile of the fewest classes",
         },
     }
 

@@ -13,17 +13,17 @@ from eval.model_inversion.compare.pictures import Gallery
 from eval.model_inversion.metrics.show import FIGURES, assumptions, figure, heads, percent, unmatched
 
 COUNTS = ("n", "tp", "tn", "fp", "fn")
+_COLUMNS = (*FIGURES, "refusal_rate", "control_hit_rate", "control_false_alarm_rate")
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[Any]]]:
     """Column names and cells of compare.csv: figures as fractions, each with its interval; empty where undefined."""
     said = ["setup", "judge", "references", "order", "layout", *COUNTS]
     columns = list(said)
-    columns += [f"{name}{end}" for name in FIGURES for end in ("", "_low", "_high")]
+    columns += [f"{name}{end}" for name in _COLUMNS for end in ("", "_low", "_high")]
     cells = []
     for row in rows:
-        intervals = [row["ci"][name] or (None, None) for name in FIGURES]
-        figures = [cell for name, ci in zip(FIGURES, intervals, strict=True) for cell in (row[name], *ci)]
+        figures = [cell for name in _COLUMNS for cell in (row[name], *(row["ci"][name] or (None, None)))]
         cells.append([*(row[name] for name in said), *figures])
     return columns, cells
 

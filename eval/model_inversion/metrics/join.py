@@ -174,14 +174,14 @@ def _by_key(path: str | Path, column: str, allowed: Sequence[str]) -> dict[Key, 
     verdicts: dict[Key, Verdict] = {}
     for line, row in _rows(path, column):
         claims, name = _place(row, path, line)
-        key = _plain(claims), name
+        key = plain_class(claims), name
         _once(lines, key, path, line)
         label = _label(row, column, allowed, path, line)
         verdicts[key] = Verdict(label, claims, row.get("response", ""), row.get("confidence", ""))
     return verdicts
 
 
-def _plain(claims: str) -> str:
+def plain_class(claims: str) -> str:
     """A class without its leading zeros, where it is a number."""
     return claims.lstrip("0") or "0" if claims.isascii() and claims.isdigit() else claims
 
@@ -198,7 +198,7 @@ def _place(row: dict[str, str], path: str | Path, line: int) -> tuple[str, str]:
     if folders:
         return folders[-1], name
     stated = _TARGET_CLASS.findall(name)
-    if len(set(map(_plain, stated))) > 1:
+    if len(set(map(plain_class, stated))) > 1:
         raise InputError.at(path, f"{name!r} states several classes, T={' and T='.join(stated)}", line, "filename")
     if not stated:
         raise InputError.at(

@@ -38,7 +38,8 @@ def table(counts: Counts, refused_as_no: bool = False) -> Counts:
 
 
 def fractions(counts: Counts, refused_as_no: bool = False) -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:
-    """Every share as (how many, of how many), each (...,). Accuracies are over all n, the rates over the table."""
+    """Every share as (how many, of how many), each (...,). Accuracies and refusals are over all n, the rates over the
+    table."""
     (tn, fp), (fn, tp) = (np.moveaxis(row, -1, 0) for row in np.moveaxis(table(counts, refused_as_no), -2, 0))
     n = counts.sum(axis=(-2, -1))
     return {
@@ -48,6 +49,7 @@ def fractions(counts: Counts, refused_as_no: bool = False) -> dict[str, tuple[ND
         "fnr": (fn, fn + tp),
         "tpr": (tp, fn + tp),
         "tnr": (tn, fp + tn),
+        "refusal_rate": (counts[..., REFUSED, :].sum(axis=-1), n),
     }
 
 

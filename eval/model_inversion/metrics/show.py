@@ -31,6 +31,7 @@ _NAMES = {
     "kappa": "kappa of E and judge",
     "type_i_transfer": "Type-I transfer to E",
     "natural_rate": "  natural images E accepts",
+    "refusal_rate": "refused by the judge",
 }
 _ALWAYS = ("accuracy_standard", "accuracy_judge", "accuracy_gap", "fpr", "fnr", "tpr", "tnr", "kappa")
 

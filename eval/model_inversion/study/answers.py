@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from cprt.answers.yes_no import NOT_SHOWN
 from cprt.errors import InputError
-from cprt.metrics.agreement import MISSING, krippendorff_alpha
-from cprt.metrics.bootstrap import ClusteredShare
+from cprt.metrics.agreement import MISSING, alpha_of_terms, alpha_terms
+from cprt.metrics.bootstrap import ClusteredShare, cluster_interval, resample_clusters
 from cprt.tables import read_csv, write_csv
 from eval.model_inversion.compare.statistics import agreement, joint, pooled, stacked
-from eval.model_inversion.metrics.join import Key, Verdict, read_judge
+from eval.model_inversion.metrics.join import Key, Verdict, plain_class, read_judge
+from eval.model_inversion.metrics.rates import defined
 from eval.model_inversion.study.sheets import SHEET, Asked, read_number
 
 MAJORITY = "majority"
@@ -54,11 +56,21 @@ def majority(sheets: Sequence[Said]) -> dict[int, str]:
     }
 
 
-def alpha(sheets: Sequence[Said], numbers: Sequence[int]) -> float | None:
-    """Krippendorff's, over yes and no."""
+def alpha(sheets: Sequence[Said], classes: Mapping[int, str], resamples: int, seed: int) -> dict[str, Any]:
+    """Krippendorff's, over yes and no, with its 95% interval over classes.
+
+    Args:
+        classes: number of each reconstruction -> its class.
+    """
     values = {"yes": 1, "no": 0}
-    cells = [[values.get(sheet.get(number, ""), MISSING) for number in numbers] for sheet in sheets]
-    return krippendorff_alpha(np.asarray(cells, dtype=np.int8)) if len(sheets) > 1 else None
+    cells = np.asarray([[values.get(sheet.get(number, ""), MISSING) for number in classes] for sheet in sheets])
+    names, place = np.unique(list(classes.values()), return_inverse=True)
+    sums = np.zeros((len(names), 3))
+    np.add.at(sums, place, alpha_terms(cells.astype(np.int8)))
+    found = defined(alpha_of_terms(sums.sum(axis=0)))
+    weights = resample_clusters(len(names), resamples, seed)
+    interval = None if found is None else cluster_interval(sums, alpha_of_terms, weights)
+    return {"alpha": found, "ci": {"alpha": interval}}
 
 
 def write_verdicts(folder: Path, said: Said, key: Mapping[int, Asked]) -> None:
@@ -75,38 +87,39 @@ def control_rates(said: Said, key: Mapping[int, Asked]) -> dict[str, Any]:
     """Hit and false-alarm rate of a person, of what it answered with yes or no."""
     rates = {}
     for kind, name in (("positive", "hit_rate"), ("negative", "false_alarm_rate")):
-        of_kind = [(key[number].claims, label) for number, label in said.items() if key[number].kind == kind]
-        answered = [(claims, label == "yes") for claims, label in of_kind if label in ("yes", "no")]
-        classes = sorted({claims for claims, _ in answered})
-        parts = [[yes for claims, yes in answered if claims == name_] for name_ in classes]
-        share = ClusteredShare.of([sum(part) for part in parts], [len(part) for part in parts])
+        classes: dict[str, Counter[str]] = {}
+        for number, label in said.items():
+            if key[number].kind == kind:
+                classes.setdefault(key[number].claims, Counter())[label] += 1
+        counts = [classes[name] for name in sorted(classes)]
+        share = ClusteredShare.of([one["yes"] for one in counts], [one["yes"] + one["no"] for one in counts])
         rates[name] = {"n": share.whole, "rate": share.share, "ci": share.interval}
     return rates
 
 
 def with_judges(
-    said: Said, key: Mapping[int, Asked], run: Path, names: Mapping[str, str], resamples: int, seed: int
+    raters: Mapping[str, Said], key: Mapping[int, Asked], run: Path, names: Mapping[str, str], resamples: int, seed: int
 ) -> list[dict[str, Any]]:
-    """How far what people say agrees with every judge of ``run``, on the reconstructions that both answered.
+    """How far what each rater says agrees with every judge of ``run``, on the reconstructions that both answered.
 
     Args:
         names: id of a set-up -> its name.
     """
-    of_setup: dict[str, dict[Key, Verdict]] = {}
-    for number, label in said.items():
-        if key[number].kind == "reconstruction":
-            claims = key[number].claims
-            plain = claims.lstrip("0") or "0" if claims.isascii() and claims.isdigit() else claims
-            of_setup.setdefault(key[number].setup, {})[plain, key[number].file] = Verdict(label, claims, "")
+    judges: dict[str, dict[str, dict[Key, Verdict]]] = {}
+    for file in sorted(run.glob("*/*/judge.csv")):
+        shown = {key: row for key, row in read_judge(file).items() if row.label != NOT_SHOWN}
+        judges.setdefault(file.parent.parent.name, {})[file.parent.name] = shown
     found = []
-    for judge in sorted({path.parent.parent for path in run.glob("*/*/judge.csv")}):
-        tables = {}
-        for setup, people in of_setup.items():
-            file = judge / setup / "judge.csv"
-            if file.is_file():
-                verdicts = {key: row for key, row in read_judge(file).items() if row.label != "not_shown"}
-                tables[names.get(setup, setup)] = joint(people, verdicts, people)
-        if tables:
+    for rater, said in raters.items():
+        of_setup: dict[str, dict[Key, Verdict]] = {}
+        for number, label in said.items():
+            one = key[number]
+            if one.kind == "reconstruction":
+                verdict = Verdict(label, one.claims, "")
+                of_setup.setdefault(one.setup, {})[plain_class(one.claims), one.file] = verdict
+        for judge, setups in judges.items():
+            both = of_setup.keys() & setups.keys()
+            tables = {names.get(id, id): joint(of_setup[id], setups[id], of_setup[id]) for id in sorted(both)}
             counted = agreement(stacked(pooled(tables)), refused_as_no=False, resamples=resamples, seed=seed)
-            found.append({"judge": judge.name, **counted})
+            found.append({"rater": rater, "judge": judge, **counted})
     return found

@@ -5,7 +5,7 @@ picture, and an empty answer: yes, no or unsure), ``instruction.txt``, and ``key
 Pictures are the panels in OUT/panels, which sheets name; none is copied. Then the same command with ``--answers
 STUDY/sheets/*.csv`` reads the filled sheets and writes ``raters/NAME/SETUP/judge.csv`` and ``raters/majority/...``,
 which ``cprt mi-compare --runs OUT STUDY/raters`` takes as judges like any other, and ``study.json``: agreement of
-raters, what they say of controls, and the agreement of the majority with each judge.
+raters, what they say of controls, and the agreement of each of them, and of the majority, with each judge.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from typing import Any
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.files import write_text
+from cprt.pages.words import counted
 from cprt.provenance import sign, write_run
 from cprt.records import read_json, write_json
 from cprt.tables import read_csv, write_csv
+from eval.model_inversion.compare.statistics import private_data
 from eval.model_inversion.metrics.show import figure, percent
 from eval.model_inversion.study.answers import (
     MAJORITY,
@@ -115,7 +117,11 @@ def _evaluate(args: StudyArguments) -> None:
     manifest = read_json(judges / "setups.json")
     write_json(out / "raters" / "setups.json", manifest)
     setups = {row["id"]: row["name"] for row in manifest}
-    reconstructions = [number for number, one in key.items() if one.kind == "reconstruction"]
+    classes = {
+        number: f"{private_data(setups.get(one.setup, one.setup))}/{one.claims}"
+        for number, one in key.items()
+        if one.kind == "reconstruction"
+    }
     report = {
         "raters": {
             name: {
@@ -126,11 +132,11 @@ def _evaluate(args: StudyArguments) -> None:
             for name, of_rater in said.items()
         },
         "majority": {
-            "labels": dict(Counter(everybody[number] for number in reconstructions if number in everybody)),
+            "labels": dict(Counter(everybody[number] for number in classes if number in everybody)),
             **control_rates(everybody, key),
         },
-        "alpha": alpha(list(said.values()), reconstructions),
-        "judges": with_judges(everybody, key, judges, setups, args.resamples, args.seed),
+        **alpha(list(said.values()), classes, args.resamples, args.seed),
+        "judges": with_judges({MAJORITY: everybody, **said}, key, judges, setups, args.resamples, args.seed),
     }
     write_json(out / "study.json", report)
     inputs = {f"answers of {name}": path for name, path in zip(names, args.answers, strict=True)}
@@ -139,13 +145,14 @@ def _evaluate(args: StudyArguments) -> None:
 
 
 def _print(report: Mapping[str, Any], out: Path, judges: Path) -> None:
-    print(f"{out / 'study.json'}: {len(report['raters'])} raters, Krippendorff's alpha {figure(report['alpha'])}")
+    raters = counted(len(report["raters"]), "rater")
+    print(f"{out / 'study.json'}: {raters}, Krippendorff's alpha {figure(report['alpha'], report['ci']['alpha'])}")
     for name, row in report["raters"].items():
         rates = [percent(row[rate]["rate"], row[rate]["ci"]) for rate in ("hit_rate", "false_alarm_rate")]
         print(f"  {name}: {row['answered']} answers; yes to pairs of one class {rates[0]}, of two {rates[1]}")
     for row in report["judges"]:
         print(
-            f"  majority and {row['judge']}: kappa {figure(row['kappa'], row['ci']['kappa'])}, same verdict "
+            f"  {row['rater']} and {row['judge']}: kappa {figure(row['kappa'], row['ci']['kappa'])}, same verdict "
             f"{percent(row['agreement'], row['ci']['agreement'])} of {row['n']}"
         )
     print(f"  raters as judges beside E: cprt mi-compare --runs {judges} {out / 'raters'} --standard ... --out ...")

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from cprt.models.decoding import SCORES, from_top_logprobs, stated_lead_in, summarise
+from cprt.models.decoding.score_tree import NUMBERS, ScoreTree
+from cprt.models.decoding.scores import SCORES, from_top_logprobs, stated_lead_in, summarise
 from cprt.models.local import LocalModel
-from cprt.models.score_tree import NUMBERS, ScoreTree
 from cprt.prompts import arrange
 
 LEAD_IN = '{"score": '
@@ -86,7 +86,7 @@ def test_one_pass_over_the_tree_equals_one_for_each_of_the_1115_numbers(demo_bas
 def test_a_model_of_another_family_gives_the_same_distribution_as_brute_force(
     tiny_mllama: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("cprt.models.decoding.LEAST", 0.0)  # nothing is probable to a random model
+    monkeypatch.setattr("cprt.models.decoding.scores.LEAST", 0.0)  # nothing is probable to a random model
     content = [{"type": "text", "text": "Look."}, {"type": "image"}, {"type": "text", "text": "Score?"}]
     messages = [{"role": "user", "content": content}]
     longer = [{"role": "user", "content": [*content, {"type": "text", "text": "Say it in one number."}]}]

@@ -478,6 +478,7 @@ def test_an_endpoint_that_always_fails_gives_only_errors_and_no_success(setups: 
             assert said["answered_accuracy"] is None
 
 
+@pytest.mark.slow
 def test_through_every_fault_the_rows_are_the_same(setups: Path, undisturbed: Path, tmp_path: Path):
     with Misbehaving(judge, first_try_fails, stall=20) as server:
         main([*configure(tmp_path, setups, server.url, "one", "two", timeout=2, retries=12), "--controls", "6"])
@@ -497,6 +498,7 @@ def test_two_runs_at_once_do_not_write_to_one_folder(setups: Path, tmp_path: Pat
         assert first.returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kills", [3, pytest.param(30, marks=pytest.mark.soak)])
 def test_random_kills_lose_and_double_nothing(setups: Path, undisturbed: Path, tmp_path: Path, kills: int):
     """Killed at any moment, amid faults too, and run again, the rows are exactly those of an undisturbed run."""

@@ -146,6 +146,8 @@ def test_every_row_is_what_mi_metrics_gives(both: tuple[Path, dict[str, Any]], f
     assert (line["n"], line["references"]) == ("200", "1")
     assert float(line["fpr"]) == row["fpr"] and float(line["fpr_high"]) == row["ci"]["fpr"][1]
     assert int(line["fp"]) == row["fp"] and line["type_i_transfer"] == ""
+    for name in ("refusal_rate", "control_hit_rate", "control_false_alarm_rate"):
+        assert float(line[name]) == row[name] and float(line[f"{name}_low"]) == row["ci"][name][0]
     record = json.loads((out / "run.json").read_text())
     assert record["inputs"][f"{row['setup']}, n1/gemini: standard"]["sha256"]
 
@@ -304,7 +306,8 @@ def test_the_page_holds_every_figure_with_its_interval_and_what_controls_and_ref
         else:
             assert row["Controls"].startswith("hit 95.00% ") and " alarm 5.00% " in row["Controls"]
         refused = known["judge_labels"]["refused"]
-        share = f" {100 * refused / known['n']:.2f}%" if refused else ""
+        low, high = known["ci"]["refusal_rate"]
+        share = f" {100 * refused / known['n']:.2f}% {100 * low:.2f} to {100 * high:.2f}" if refused else ""
         assert row["No verdict"].startswith(f"{refused} refused{share}")
     assert listed((out / "compare.html").read_text(), "agreement")[0]["Set-up"] == "all set-ups"
     effects = listed((out / "compare.html").read_text(), "effects")

@@ -20,6 +20,8 @@ from eval.model_inversion.demo.network_judge import NetworkJudge
 from eval.model_inversion.demo.networks import ARCHITECTURES, stack, train_classifier, unstack
 from eval.model_inversion.demo.summary import by_kind
 
+pytestmark = pytest.mark.slow
+
 NAME = re.compile(r"ID=(\d+)_T=(\d+)_P=(\d+)_CT=(\d\.\d{4})\.png")
 
 

@@ -139,9 +139,12 @@ def test_refusals_and_failures_stay_in_n_and_out_of_the_table(tmp_path: Path, ca
     assert [found[name] for name in ("n", "tp", "tn", "fp", "fn")] == [10, 1, 1, 1, 1]
     assert (found["accuracy_judge"], found["accuracy_standard"], found["fpr"]) == (0.2, 0.6, 0.5)
     assert found["judge_labels"] == {"yes": 2, "no": 2, "refused": 3, "unparsed": 1, "error": 2}
+    low, high = found["ci"]["refusal_rate"]
+    assert found["refusal_rate"] == 0.3 and low < 0.3 < high
     assert found["left_out_of_table"] == {"refused": 3, "unparsed": 1, "error": 2}
     assert "refused, unparsed and error are left out" in found["counting"] and found["refused_as_no"] is False
-    assert "not in the 2x2 table: 3 refused, 1 unparsed, 2 error" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "not in the 2x2 table: 3 refused, 1 unparsed, 2 error" in printed and "refused by the judge" in printed
 
     found = measure(tmp_path, "--refused_as_no", "true")
     assert [found[name] for name in ("n", "tp", "tn", "fp", "fn")] == [10, 1, 2, 3, 1]

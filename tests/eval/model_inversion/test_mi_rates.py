@@ -95,6 +95,7 @@ def test_bootstrap_intervals_equal_those_of_resampled_classes():
         assert 0.97 * half < (high - low) / 2 < 1.12 * half  # moved outwards, as 60 classes are few
     assert rates.measure(by_class, resamples=4000, seed=3)[0].intervals == measured.intervals  # the seed decides
     again, _ = rates.measure(np.repeat(by_class, 4, axis=0), resamples=4000, seed=3)
+    assert measured.intervals.pop("refusal_rate")[0] == 0  # nobody refused
     for name, (low, high) in measured.intervals.items():
         assert np.ptp(again.intervals[name]) == pytest.approx((high - low) / 2, rel=0.1)  # four times the classes
 

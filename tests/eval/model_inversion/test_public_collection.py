@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 import yaml
 from collection import picture
+from file_server import Served, serving
 from loopback import Misbehaving
 
 from cprt.errors import InputError
+from eval.model_inversion.compare import released as released_files
 from eval.model_inversion.compare import run as compare
 from eval.model_inversion.judge import run as judge
 from eval.model_inversion.metrics import run as metrics
@@ -160,6 +162,44 @@ def test_a_new_judge_is_held_against_the_released_verdicts_by_one_command(root: 
     chance = (8 / 12) * (6 / 12) + (4 / 12) * (6 / 12)
     assert row["kappa"] == pytest.approx((10 / 12 - chance) / (1 - chance))
     assert "mine and released/gemini_2.0_flash: kappa 0.667 [" in capsys.readouterr().out
+
+
+def test_one_command_fetches_the_tables_says_their_licence_and_tabulates(
+    root: Path, tmp_path: Path, monkeypatch, capsys
+):
+    """From a Hub on this machine that has the whole collection: images stay where they are."""
+    from huggingface_hub import constants
+
+    api, commit = f"/api/datasets/{released_files.REPO}", "1" * 40
+    files = {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    rows = [{"type": "file", "path": name, "size": len(data), "oid": "2" * 40} for name, data in files.items()]
+    info = {"id": released_files.REPO, "sha": commit, "cardData": {"license": "apache-2.0"}}
+    info |= {"siblings": [{"rfilename": name} for name in files]}
+    with serving() as server:
+        for path, content in (
+            (api, info),
+            (f"{api}/revision/{commit}", info),
+            (f"{api}/tree/{commit}?recursive=true&expand=false", rows),
+        ):
+            server.files[path] = Served(json.dumps(content).encode())
+        for name, data in files.items():
+            path = f"/datasets/{released_files.REPO}/resolve/{commit}/{name}"
+            server.files[path] = Served(data, headers={"X-Repo-Commit": commit})
+        monkeypatch.setattr(constants, "ENDPOINT", server.url)
+        template = server.url + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        words = ["--collection", str(tmp_path / "data"), "--download", "true", "--resamples", "20"]
+        compare.main([*words, "--out", str(tmp_path / "out")])
+        asked = {request.path for request in server.requests}
+    assert "licence by its card: apache-2.0" in capsys.readouterr().out
+    assert {setup for setup, _ in table(tmp_path / "out")} == set(SETUPS)
+    assert not [path for path in asked if path.endswith(".png")] and not list((tmp_path / "data").rglob("*.png"))
+    with pytest.raises(InputError, match="MI-Reconstruction-Collection: "):  # the Hub is gone
+        compare.main([*words, "--out", str(tmp_path / "out")])
+    with pytest.raises(InputError, match="--download goes with --collection"):
+        compare.main(["--runs", str(tmp_path), "--standard", "x", "--download", "true", "--out", str(tmp_path / "out")])
 
 
 def test_what_is_no_collection_is_told(tmp_path: Path, root: Path):

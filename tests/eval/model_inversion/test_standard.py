@@ -140,6 +140,7 @@ def test_the_literatures_figures_rest_on_attacked_classes_and_stand_beside_those
     assert "literature's convention (ImageNet Inception, pool3): not computed" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_student_of_true_reconstructions_knows_the_people_and_one_of_noise_does_not(bench, run, tmp_path):
     rng = np.random.default_rng(0)
     for path in private_folder(bench.out).rglob("*.png"):

@@ -8,12 +8,14 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from collection import ID, configure, describe, make
 from loopback import Misbehaving
 from sklearn.metrics import cohen_kappa_score
 
 from cprt.errors import InputError
+from cprt.metrics.agreement import krippendorff_alpha
 from eval.model_inversion.compare import run as compare
 from eval.model_inversion.judge import run as judge
 from eval.model_inversion.study.answers import alpha, majority
@@ -88,7 +90,9 @@ def test_filled_sheets_become_judges_and_are_held_against_each(judged: Path, tmp
     assert [row["answered"] for row in report["raters"].values()] == [22, 22, 20]
     assert report["raters"]["rater01"]["hit_rate"]["rate"] == 1.0
     assert report["raters"]["rater01"]["false_alarm_rate"]["rate"] == 0.0
-    assert report["alpha"] < 1 and "Krippendorff's alpha 0." in capsys.readouterr().out
+    low, high = report["ci"]["alpha"]
+    assert low <= report["alpha"] <= high <= 1 and report["alpha"] < 1
+    assert f"3 raters, Krippendorff's alpha {report['alpha']:.3f} [{low:.3f}, {high:.3f}]" in capsys.readouterr().out
 
     votes: dict[str, list[str]] = {}
     for path in sheets:
@@ -102,9 +106,17 @@ def test_filled_sheets_become_judges_and_are_held_against_each(judged: Path, tmp
             expected[key[number]["class"], key[number]["filename"]] = label
     of_majority = rows(study / "raters" / "majority" / ID / "judge.csv")
     assert {(row["class"], row["filename"]): row["label"] for row in of_majority} == expected
-    (found,) = report["judges"]
+    found, *of_raters = report["judges"]
+    for row, given, sheet in zip(of_raters, answers, sheets, strict=True):  # the judge always says yes
+        yes = [
+            answer.strip().lower() == "yes"
+            for answer, asked in zip(given, rows(sheet), strict=True)
+            if key[asked["number"]]["kind"] == "reconstruction" and answer.strip().lower() in ("yes", "no")
+        ]
+        assert (row["rater"], row["judge"], row["n"]) == (sheet.stem, "one", len(yes))
+        assert row["agreement"] == pytest.approx(sum(yes) / len(yes)) and row["ci"]["agreement"] is not None
     clear = [label for label in expected.values() if label != "refused"]
-    assert (found["judge"], found["n"]) == ("one", len(clear))
+    assert (found["rater"], found["judge"], found["n"]) == ("majority", "one", len(clear))
     assert found["agreement"] == pytest.approx(clear.count("yes") / len(clear))  # the judge always says yes
 
     # As judges like any other, beside E: agreement of any two raters, and FPR with people as the truth.
@@ -130,11 +142,30 @@ def test_filled_sheets_become_judges_and_are_held_against_each(judged: Path, tmp
 def test_the_majority_and_alpha_by_hand():
     sheets = [{1: "yes", 2: "no", 3: "yes", 4: "refused"}, {1: "yes", 2: "yes", 4: "refused"}, {1: "no", 3: "yes"}]
     assert majority(sheets) == {1: "yes", 2: "refused", 3: "yes", 4: "refused"}
-    assert alpha([{1: "yes", 2: "no"}, {1: "yes", 2: "no"}], [1, 2]) == 1.0
-    assert alpha([{1: "yes"}], [1]) is None
+    classes = {1: "a", 2: "b", 3: "b"}
+    same = [{1: "yes", 2: "no", 3: "no"}] * 2
+    assert alpha(same, classes, 0, 0) == {"alpha": 1.0, "ci": {"alpha": None}}
+    assert alpha([{1: "yes"}], classes, 10, 0)["alpha"] is None
     # Two raters, three items, one difference; six answers, three of each: 1 - (6 - 1) x 1 / (3 x 3).
-    found = alpha([{1: "yes", 2: "no", 3: "yes"}, {1: "yes", 2: "no", 3: "no"}], [1, 2, 3])
-    assert found == pytest.approx(1 - 5 / 9)
+    found = alpha([{1: "yes", 2: "no", 3: "yes"}, {1: "yes", 2: "no", 3: "no"}], classes, 0, 0)
+    assert found["alpha"] == pytest.approx(1 - 5 / 9)
+
+
+def test_alphas_interval_rests_on_classes():
+    """Two raters, one of whom errs at random in a fifth; the interval equals that of resampled classes."""
+    rng = np.random.default_rng(0)
+    classes = {number: str(number % 20) for number in range(100)}
+    truth = {number: "yes" if rng.random() < 0.5 else "no" for number in classes}
+    other = {n: {"yes": "no", "no": "yes"}[label] if rng.random() < 0.2 else label for n, label in truth.items()}
+    found = alpha([truth, other], classes, 2000, 0)
+    drawn = []
+    for _ in range(300):
+        numbers = [n for name in rng.integers(20, size=20) for n in classes if classes[n] == str(name)]
+        cells = [[sheet[n] == "yes" for n in numbers] for sheet in (truth, other)]
+        drawn.append(krippendorff_alpha(np.asarray(cells, dtype=np.int8)))
+    low, high = found["ci"]["alpha"]
+    assert low < found["alpha"] < high
+    assert high - low == pytest.approx(np.subtract(*np.percentile(drawn, [97.5, 2.5])), rel=0.25)
 
 
 def test_everybody_gets_as_many_and_pictures_get_equally_many():

@@ -208,6 +208,7 @@ def test_after_a_failure_at_any_step_the_same_command_goes_on(publish, hub, trai
     assert hub.puts == 2  # the last checkpoint has main's weights
 
 
+@pytest.mark.slow
 def test_a_killed_upload_goes_on(hub, trained, tmp_path):
     """kill -9 while the commit is under way: the branch is untouched, and the weights are not sent a second time."""
     reached, release = threading.Event(), threading.Event()

@@ -81,6 +81,7 @@ def test_the_cards_own_code_runs(published, demo_base, photos, tmp_path, monkeyp
     assert said == expected and any(said)
 
 
+@pytest.mark.slow
 def test_transformers_serve_answers_the_same(published, trained, demo_base, photos, tmp_path):
     """One folder with the base's and the published files, served for real, says what the adapter says here."""
     served = Path(shutil.copytree(demo_base, tmp_path / "served"))

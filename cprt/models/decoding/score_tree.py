@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cprt.models.decoding import SCORE_LEAD_IN, SCORES, kept
+from cprt.models.decoding.scores import SCORE_LEAD_IN, SCORES, kept
 
 _KEY = re.compile(r'"[^"]*"\s*:\s*$')  # the key that a score stands under, at the end of a lead-in
 DECIMALS = len(SCORES[0]) - 2
