@@ -34,7 +34,7 @@ def check_served(judge: Judge, model: Model, photo: Path, cache: ResponseCache) 
     (here,) = local.generate([(request.messages, [load_image(photo)])], spec.max_new_tokens or 256)
     if here.text != there.text:
         raise InputError(
-            f"check_served: about {photo} {spec.name} says {there.text[:80]!r}, {spec.adapter} on {base} here "
+            f"check_served: about {photo} the endpoint says {there.text[:80]!r}, {spec.adapter} on {base} here "
             f"{here.text[:80]!r}: is it this adapter, with the pixel cap and template of its folder (see its card)?"
         )
-    print(f"{spec.name}: about {photo.name} it says what {spec.adapter} says here: {here.text[:80]}")
+    print(f"about {photo.name} the endpoint says what {spec.adapter} says here: {here.text[:80]}")

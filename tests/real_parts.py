@@ -90,7 +90,7 @@ def make(family: str, folder: Path) -> Path:
     return folder
 
 
-def _teach(model: Any, tokenizer: Tokenizer, family: str, steps: int = 90, rows: int = 4) -> None:
+def _teach(model: Any, tokenizer: Tokenizer, family: str, steps: int = 70, rows: int = 4) -> None:
     """Teach the layers what an answer looks like, about no photo: greedy ones are scores in JSON, and end.
 
     The tokens of answers have long vectors, all others short ones, which none but the layers can tell apart.
@@ -106,7 +106,7 @@ def _teach(model: Any, tokenizer: Tokenizer, family: str, steps: int = 90, rows:
     layers = [weight for name, weight in model.named_parameters() if "language_model.layers" in name]
     optimizer = torch.optim.AdamW(layers, lr=3e-3)
     for _ in range(steps):
-        length = rng.choice((0, 10, 300))  # the real question is as long
+        length = rng.choice((0, 10, 150))  # the real question is as long
         words = [" ".join(rng.choices(_WORDS, k=length)) for _ in range(rows)]
         prompts = [tokenizer.encode(asked % (text + question)).ids for text in words]
         answers = [encoded[rng.choice(_SCORES)] for _ in range(rows)]
@@ -282,10 +282,10 @@ def _llama() -> dict[str, Any]:
     vision = {
         "attention_heads": 1,
         "hidden_act": "gelu",
-        "hidden_size": 32,
+        "hidden_size": 16,
         "image_size": 560,
         "intermediate_layers_indices": [0],
-        "intermediate_size": 64,
+        "intermediate_size": 32,
         "max_num_tiles": 4,
         "model_type": "mllama_vision_model",
         "norm_eps": 1e-05,
@@ -295,7 +295,7 @@ def _llama() -> dict[str, Any]:
         "patch_size": 14,
         "supported_aspect_ratios": [[1, 1], [1, 2], [1, 3], [1, 4], [2, 1], [2, 2], [3, 1], [4, 1]],
         "torch_dtype": "bfloat16",
-        "vision_output_dim": 64,
+        "vision_output_dim": 32,
     }
     return {
         "config.json": {

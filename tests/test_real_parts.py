@@ -14,13 +14,11 @@ from tiktoken import Encoding
 from tiktoken.load import load_tiktoken_bpe
 from tokenizers import Tokenizer
 
-from cprt.answers import render
 from cprt.images import load_image
-from cprt.models.decoding import SCORE_LEAD_IN
+from cprt.models.decoding.scores import SCORE_LEAD_IN
 from cprt.models.local import LocalModel
 from cprt.prompts import build
 from cprt.records import read_pairs, read_predictions
-from cprt.taxonomy import Taxonomy
 from data_prep.pairs import run as pairs_command
 from eval import run as eval_command
 from train.pair_dataset import pair_collator, pair_dataset
@@ -148,7 +146,7 @@ def test_the_shared_prefix_changes_nothing(judge, demo):
 def test_from_labels_to_an_adapter_that_can_be_published(real, demo, root, tmp_path, monkeypatch, capsys, family):
     base, photos, adapter = real(family), ["--images", str(demo.images)], tmp_path / "adapter"
     few = tmp_path / "test.jsonl"
-    few.write_text("".join(demo.test_labels.read_text().splitlines(keepends=True)[:4]))
+    few.write_text("".join(demo.test_labels.read_text().splitlines(keepends=True)[:3]))
     monkeypatch.chdir(root)
 
     pairs = tmp_path / "pairs"
@@ -159,8 +157,8 @@ def test_from_labels_to_an_adapter_that_can_be_published(real, demo, root, tmp_p
 
     import train.sft
 
-    recipe = "--max_steps 4 --learning_rate 1e-3 --warmup_steps 0 --lora_r 8 --lora_alpha 16 --eval_strategy no"
-    sizes = "--global_batch_size 4 --per_device_train_batch_size 2 --logging_steps 1".split()
+    recipe = "--max_steps 3 --learning_rate 1e-3 --warmup_steps 0 --lora_r 8 --lora_alpha 16 --eval_strategy no"
+    sizes = "--global_batch_size 2 --per_device_train_batch_size 2 --logging_steps 1".split()
     words = ["train/sft.py", "--config", "configs/sft/demo.yaml", "--pairs", str(pairs), *photos, *recipe.split()]
     words += [*sizes, "--model_name_or_path", str(base), "--output_dir", str(adapter)]
     monkeypatch.setattr(sys, "argv", [*words, *(CAP[family] or ["--max_pixels", "null"])])
@@ -176,9 +174,9 @@ def test_from_labels_to_an_adapter_that_can_be_published(real, demo, root, tmp_p
     options += ["--adapter", str(adapter)]
     eval_command.main(["--model", str(base), "--labels", str(few), *photos, "--out", str(out), *options])
     predictions = read_predictions(out / "predictions.jsonl")
-    assert [row.status for row in predictions] == ["ok"] * 4
+    assert [row.status for row in predictions] == ["ok"] * 3
     for row in predictions:
-        assert row.text == render("score", score=row.score, level=row.level, attributes=[], taxonomy=Taxonomy.default())
+        assert row.text.startswith(f'{{"score": {row.score}')
         assert 0 < row.expected_score < 1 and 0 < row.label_mass <= 1
 
     name = "ORG/Llama-judge" if family == "llama" else "ORG/judge"
