@@ -41,7 +41,7 @@ demo-mi: setup  ## model inversion on drawn faces: attacks, what a classifier sa
 test-browser: setup  ## the report pages in headless Chromium (needs the packages chromium and chromium-driver)
 	$(BIN)/python -m pytest -m browser
 
-soak: setup  ## what takes too long for every day: thirty random kills
+soak: setup  ## what takes too long for every day: random kills, mutations of every file by the thousand
 	$(BIN)/python -m pytest -m soak --timeout 7200
 
 lint: setup
@@ -57,6 +57,7 @@ bench: setup  ## the measurements behind the numbers in the README
 	$(BIN)/python benchmarks/mi_panels.py
 	$(BIN)/python benchmarks/mi_coverage.py --rounds 200
 	$(BIN)/python benchmarks/image_cache.py
+	$(BIN)/python benchmarks/input_pipeline.py
 
 pictures: setup  ## the documentation's pictures, from what the two demos left (needs chromium and chromium-driver)
 	$(BIN)/python docs/pictures.py

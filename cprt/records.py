@@ -60,6 +60,12 @@ class Prediction:
     Attributes:
         willing: the share of the answer's probability that a free model gives it, 1 where the form forbade nothing that
             it would have written (``cprt.models.decoding.grammar.Held``). None at an endpoint.
+        mean_score, level_mean_score, likeliest_score: by the exact function from probabilities of lists of attributes
+            (``cprt.guidance.risk.Risk``): over all lists, those of the most probable level, the most probable one.
+        score_deviation, score_band: standard deviation over all lists, and between which scores 90% of them lie.
+        list_mass: the probability of the lists that were found.
+        attribute_probabilities: key -> probability that it is present.
+        lists: the five most probable, each with ``attributes``, ``probability`` and its exact ``score``.
     """
 
     id: str
@@ -77,6 +83,33 @@ class Prediction:
     label_mass: float | None = None
     error: str | None = None
     willing: float | None = field(default=None, metadata=_LEFT_OUT)
+    mean_score: float | None = field(default=None, metadata=_LEFT_OUT)
+    level_mean_score: float | None = field(default=None, metadata=_LEFT_OUT)
+    likeliest_score: float | None = field(default=None, metadata=_LEFT_OUT)
+    score_deviation: float | None = field(default=None, metadata=_LEFT_OUT)
+    score_band: list[float] | None = field(default=None, metadata=_LEFT_OUT)
+    list_mass: float | None = field(default=None, metadata=_LEFT_OUT)
+    attribute_probabilities: dict[str, float] | None = field(default=None, metadata=_LEFT_OUT)
+    lists: list[dict[str, Any]] | None = field(default=None, metadata=_LEFT_OUT)
+
+
+def _is_unit(value: Any) -> bool:
+    return is_number(value) and 0 <= value <= 1
+
+
+def _is_band(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(map(_is_unit, value)) and value[0] <= value[1]
+
+
+def _are_lists(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(one, dict)
+        and isinstance(one.get("attributes"), list)
+        and all(isinstance(key, str) for key in one["attributes"])
+        and _is_unit(one.get("probability"))
+        and _is_unit(one.get("score"))
+        for one in value
+    )
 
 
 class _Fields:
@@ -108,7 +141,7 @@ class _Fields:
         return self.get(field, lambda value: type(value) is int and value in (1, 2, 3, 4), "1, 2, 3 or 4", optional)
 
     def unit(self, field: str, optional: bool = False) -> Any:
-        value = self.get(field, lambda value: is_number(value) and 0 <= value <= 1, "a number from 0 to 1", optional)
+        value = self.get(field, _is_unit, "a number from 0 to 1", optional)
         return None if value is None else float(value)
 
     def path(self, field: str, value: Any) -> str:
@@ -215,6 +248,19 @@ def read_predictions(path: str | Path) -> list[Prediction]:
             label_mass=row.unit("label_mass", optional=True),
             error=row.text("error", optional=True),
             willing=row.unit("willing", optional=True),
+            mean_score=row.unit("mean_score", optional=True),
+            level_mean_score=row.unit("level_mean_score", optional=True),
+            likeliest_score=row.unit("likeliest_score", optional=True),
+            score_deviation=row.unit("score_deviation", optional=True),
+            score_band=row.get("score_band", _is_band, "two numbers from 0 to 1, the lower one first", optional=True),
+            list_mass=row.unit("list_mass", optional=True),
+            attribute_probabilities=row.get(
+                "attribute_probabilities",
+                lambda value: isinstance(value, dict) and all(map(_is_unit, value.values())),
+                "an object of numbers from 0 to 1",
+                optional=True,
+            ),
+            lists=row.get("lists", _are_lists, "a list of attributes with probability and score", optional=True),
         )
 
     return _read(path, parse)

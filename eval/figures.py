@@ -131,6 +131,25 @@ def _scores(
     return Table(name, f"predicted scores by true level, the paper's Figure {name[6:]}", columns, content)
 
 
+def errors(rows: Mapping[tuple[str, str], Judged]) -> Table:
+    """What section 5.3 says: where each judge errs, and whether it tells photos within a level apart."""
+    columns = ["model", "prompting", "of", "group", "photos", "with a score", "bias", "low", "high", "MAE", "p"]
+    content: list[list[Cell]] = []
+    for (prompting, model), one in rows.items():
+        for kind, groups in one.metrics.errors_by.items():
+            for group, found in groups.items():
+                ends = found.bias_ci or (None, None)
+                figures = [rounded(value, 3) for value in (found.bias, *ends, found.mae)]
+                content.append([model, prompting, kind, group, found.n, found.scored, *figures, None])
+        order, chance = one.metrics.intra_level_accuracy_no_ties, one.metrics.intra_level_against_chance
+        ends = one.metrics.ci.get("intra_level_accuracy_no_ties") or (None, None)
+        figures = [rounded(value, 3) for value in (order, *ends)]
+        content.append(
+            [model, prompting, "pairs within a level", "in order", None, None, *figures, None, chance.get("p")]
+        )
+    return Table("section5.3", "where judges err, the paper's section 5.3", columns, content)
+
+
 # --- Figures 4 to 7 ----------------------------------------------------------------------------------------------
 
 

@@ -56,6 +56,8 @@ class Judge:
             local = "the tree of all scores"
             decoding["expected"] = local if self.spec.base_url is None else f"top_logprobs {self.spec.top_logprobs}"
         if self.structure is not None:
+            if self.expected and self.structure.keys and self.spec.base_url is None:
+                decoding["lists"] = "the most probable lists of attributes"
             decoding["structured"] = "a grammar" if self.spec.base_url is None else "a JSON schema"
         return decoding
 
@@ -119,7 +121,7 @@ def from_rows(
     return _judges(asked, _are_several(own_prompts for own_prompts, _ in own), decoding, structured, taxonomy)
 
 
-def rows_at_hand(rows: Sequence[Mapping[str, Any]], only: Sequence[str]) -> list[Mapping[str, Any]]:
+def rows_at_hand(rows: Sequence[dict[str, Any]], only: Sequence[str]) -> list[dict[str, Any]]:
     """The ``models`` of a YAML without those that are ``optional`` and whose prompt file is not there.
 
     Each that is left out is printed. One that ``only`` names stays: asking it says what is missing.
@@ -135,6 +137,8 @@ def rows_at_hand(rows: Sequence[Mapping[str, Any]], only: Sequence[str]) -> list
             kept.append(row)
         elif not only:
             print(f"note: {row.get('name')} is left out: its prompt {missing[0]} is not there")
+    if rows and not kept:
+        raise InputError("models: no row is left to ask")
     return kept
 
 

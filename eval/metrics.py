@@ -1,7 +1,7 @@
 """``cprt metrics``: predictions against labels, from files alone, whatever made them -> metrics.json.
 
 The figures at the top are of the stated score, ``score``. Other ways to a score are never mixed with it: ``decodings``
-holds the same figures for ``expected_score``, ``median_score`` and ``composed_score``, each with its own coverage;
+holds the same figures for each other score of a prediction (``DECODINGS``), each with its own coverage;
 ``calibrated`` for all of these after calibration on hold-out predictions; ``attributes`` says how well attributes are
 seen; ``errors_by`` where the stated score errs (paper 5.3): by true level, number of attributes, and attribute present;
 ``against`` tests the difference to other predictions for the same labels.
@@ -18,10 +18,11 @@ import numpy as np
 
 from cprt.config import option, parse, run
 from cprt.errors import InputError
-from cprt.metrics.attributes import evaluate_attributes
+from cprt.metrics.attributes import evaluate_attributes, evaluate_probabilities
 from cprt.metrics.bootstrap import interval
 from cprt.metrics.breakdown import by_group, groups_of
 from cprt.metrics.calibration import CALIBRATIONS, Fit, refits
+from cprt.metrics.certainty import evaluate_certainty
 from cprt.metrics.results import Figures, Metrics, to_json
 from cprt.metrics.severity import bootstrap, evaluate, paired_difference
 from cprt.provenance import run_path, sign, write_run
@@ -41,7 +42,14 @@ HEADS = {
     "coverage": "Coverage",
 }
 # Name in metrics.json -> column of predictions.jsonl.
-DECODINGS = {"expected": "expected_score", "median": "median_score", "composed": "composed_score"}
+DECODINGS = {
+    "expected": "expected_score",
+    "median": "median_score",
+    "composed": "composed_score",
+    "likeliest": "likeliest_score",
+    "level_mean": "level_mean_score",
+    "mean": "mean_score",
+}
 STATED = "stated"
 REFITS = 200
 
@@ -54,17 +62,13 @@ class MetricsArguments:
     against: str | None = option("predictions.jsonl of another judge: a paired test of the difference", None)
     calibrate: str | None = option("the judge's predictions for hold-out photos, to calibrate its scores on", None)
     calibrate_labels: str | None = option("labels.jsonl of these hold-out photos", None)
-    resamples: int = option("bootstrap resamples; 0: no intervals", 1000)
-    seed: int = option("of the resamples and of the sampled pairs", 0)
+    resamples: int = option("bootstrap resamples; 0: no intervals", 1000, least=0, most=100_000)
+    seed: int = option("of the resamples and of the sampled pairs", 0, least=0)
     taxonomy: str | None = option("YAML that extends the published taxonomy", None)
 
     def __post_init__(self) -> None:
         if (self.calibrate is None) != (self.calibrate_labels is None):
             raise ValueError("calibrate and calibrate_labels go together")
-        if self.resamples < 0:
-            raise ValueError(f"resamples must not be negative, not {self.resamples}")
-        if self.seed < 0:
-            raise ValueError(f"seed must not be negative, not {self.seed}")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -121,6 +125,7 @@ def measure(
     unknown = next((key for keys in named.values() for key in keys if key not in taxonomy.keys), None)
     if unknown is not None:
         raise InputError.at(file, f"{unknown!r} is not in the taxonomy", field="attributes")
+    probable = {row.id: row.attribute_probabilities for row in predictions if row.attribute_probabilities is not None}
     in_order = [stated.get(label.id) for label in labels]
     present = {row: truth[label.id] for row, label in enumerate(labels) if label.id in truth}
     return Metrics(
@@ -129,6 +134,10 @@ def measure(
         label_mass=_share(row.label_mass for row in predictions),
         willing=_share(row.willing for row in predictions),
         attributes=evaluate_attributes(truth, named, taxonomy, **drawn) if truth and named else None,
+        attribute_probabilities=(
+            evaluate_probabilities(truth, probable, taxonomy, **drawn) if truth and probable else None
+        ),
+        certainty=_certainty(labels, predictions, **drawn),
         errors_by={
             kind: by_group(
                 [label.score for label in labels],
@@ -139,6 +148,17 @@ def measure(
             for kind, groups in groups_of([label.level for label in labels], present, taxonomy).items()
         },
     )
+
+
+def _certainty(labels: Sequence[Label], predictions: Sequence[Prediction], **drawn: int) -> dict[str, Any] | None:
+    """Of the score by lists (``level_mean_score``), over the photos that have one."""
+    truth = {label.id: label.score for label in labels}
+    rows = [
+        (truth[row.id], row.level_mean_score, row.score_deviation, row.score_band)
+        for row in predictions
+        if row.level_mean_score is not None and row.score_deviation is not None and row.score_band is not None
+    ]
+    return evaluate_certainty(*zip(*rows, strict=True), **drawn) if rows else None
 
 
 def _share(of_rows: Iterable[float | None]) -> dict[str, Any] | None:

@@ -27,6 +27,7 @@ from eval.figures import (
     Judged,
     boundaries,
     counterfactual,
+    errors,
     judges,
     prompt_texts,
     scoring,
@@ -60,7 +61,7 @@ _MADE_OF = {
     "labels": ("table1",),
     "sft_labels": ("figure7",),
     "agreement": ("table2",),
-    "runs": ("table3", "table6", "figure3", "figure8", "figure9", "figure10", "figure11"),
+    "runs": ("table3", "table6", "section5.3", "figure3", "figure8", "figure9", "figure10", "figure11"),
     "counterfactual": ("figure4",),
     "boundaries": ("figure5",),
 }
@@ -68,7 +69,7 @@ _MADE_OF = {
 
 @dataclass
 class PaperArguments:
-    out: str = option("folder to write", writes=("table*.*", "figure*.*"))
+    out: str = option("folder to write", writes=("table*.*", "figure*.*", "section*.*"))
     labels: str | None = option("labels.jsonl of the test photos, for Table 1 and Figures 3 and 7 to 11", None)
     sft_labels: str | None = option("labels.jsonl of the photos that training draws from, for Figure 7", None)
     agreement: str | None = option("agreement.json, for Table 2", None)
@@ -98,10 +99,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.agreement is not None:
         tables.append(table2(read_object(args.agreement), args.agreement))
     if args.runs:
-        rows, others = read_judged(list(map(Path, args.runs)), {} if args.rows is None else _read_rows(args.rows))
+        rows, others = read_judged(list(map(Path, args.runs)), {} if args.rows is None else read_rows(args.rows))
         inputs |= {f"metrics_{number}": str(one.file) for number, one in enumerate([*rows.values(), *others])}
         tables.append(severity_table("table3", paper.table3(), rows, []))
         tables.append(severity_table("table6", paper.table6(), rows, others))
+        tables.append(errors(rows | {(f"own: {other.prompt}", other.name): other for other in others}))
         drawn_tables, drawn = judges(rows, labels, taxonomy)
         tables, pictures = tables + drawn_tables, pictures | drawn
         if not rows:
@@ -132,7 +134,7 @@ def _say(out: Path, tables: Sequence[Table], pictures: Mapping[str, Any], texts:
         endings += (["png"] if name in pictures else []) + (["txt"] if name in texts else [])
         print(f"{out / name}.{', .'.join(endings)}: {captions.get(name, 'as sent')}")
     for needed, names in _MADE_OF.items():
-        missing = [re.sub(r"(\d+)", r" \1", name).capitalize() for name in names if name not in made]
+        missing = [re.sub(r"([a-z])(\d)", r"\1 \2", name).capitalize() for name in names if name not in made]
         if missing:
             print(f"not made without --{needed}: {', '.join(missing)}")
 
@@ -157,7 +159,7 @@ def table1(levels: Sequence[int]) -> Table:
 
 
 def table2(agreement: Mapping[str, Any], file: str) -> Table:
-    """Agreement and kappa by comparison, then agreement of people a level."""
+    """Agreement and kappa by comparison, then of people and of models a level (4.1)."""
     rows: list[list[Cell]] = []
     try:
         for row in agreement["table2"]:
@@ -165,13 +167,18 @@ def table2(agreement: Mapping[str, Any], file: str) -> Table:
             ours = None if row["agreement"] is None else 100 * row["agreement"]
             rows.append([row["comparison"], *beside(ours, published.get("agreement_percent"), 1)])
             rows[-1] += beside(row["kappa"], published.get("kappa"), 3)
-        published_levels = paper.human_agreement_by_level()
-        for level in LEVELS:
-            part = agreement["human_human"]["levels"][str(level)]
-            ours = None if part["agreement"] is None else 100 * part["agreement"]
-            rows.append([f"Human-Human, level {level}", *beside(ours, published_levels.get(level), 1)])
-            rows[-1] += beside(part["kappa"], None, 3)
-    except (KeyError, TypeError) as error:
+        groups: dict[str, tuple[Mapping[str, Any], Mapping[int, float | str]]] = {
+            "Human-Human": (agreement["human_human"], paper.human_agreement_by_level())
+        }
+        for name, head in (("model_human", "Models-Human"), ("model_model", "Models")):
+            groups[head] = agreement[name]["pooled"], paper.model_agreement_by_level()[name]
+        for head, (parts, published_levels) in groups.items():
+            for level in LEVELS:
+                part, percent = parts["levels"][str(level)], published_levels.get(level)
+                ours = None if part["agreement"] is None else 100 * part["agreement"]
+                cells = [rounded(ours, 1), percent, None] if isinstance(percent, str) else beside(ours, percent, 1)
+                rows.append([f"{head}, level {level}", *cells, *beside(part["kappa"], None, 3)])
+    except (KeyError, TypeError, AttributeError) as error:
         raise InputError.at(file, f"is not what cprt agreement writes ({error})") from error
     columns = ["comparison", "agreement %", "paper", "difference", "kappa", "paper", "difference"]
     return Table("table2", "agreement of annotators, beside the paper's Table 2", columns, rows)
@@ -254,7 +261,7 @@ def _judged(file: Path) -> Judged:
     return Judged(file.parent.name, str(inside(record, "prompt").get("name", "")), file, Metrics.read(file))
 
 
-def _read_rows(path: str) -> dict[str, str]:
+def read_rows(path: str) -> dict[str, str]:
     content = read_yaml(path)
     known = [f"{row['prompting']} / {row['model']}" for row in paper.table6()]
     if not isinstance(content, dict) or not all(isinstance(value, str) for value in content.values()):

@@ -69,7 +69,9 @@ class EvalArguments:
         "what it is to answer; null: as the adapter was trained, else score", None, choices=list(TARGETS)
     )
     decoding: str = option(
-        "expected: also mean and median over the probabilities of all scores", "greedy", choices=DECODINGS
+        "expected: also mean and median over the probabilities of all scores; structured, also over those of all lists",
+        "greedy",
+        choices=DECODINGS,
     )
     structured: bool = option("hold every answer to the form that is asked for, so that each can be read", False)
     base_url: str | None = option("OpenAI-compatible endpoint that serves the model", None)
@@ -114,13 +116,13 @@ class EvalArguments:
             raise ValueError("check_served needs base_url, and the adapter that it serves")
         if self.only and not self.models:
             raise ValueError("only goes with models")
+        self.models = rows_at_hand(self.models, self.only)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Command line of ``cprt eval``."""
     (args,) = parse(EvalArguments, argv, prog="cprt eval", description=__doc__)
     taxonomy, shard = Taxonomy.load(args.taxonomy), Shard.from_environment()
-    args.models = rows_at_hand(args.models, args.only)
     judges = find_judges(args, taxonomy)
     names = judge_names(args.models, args.prompt, taxonomy) if args.models else [judge.name for judge in judges]
     by_model = [list(group) for _, group in groupby(judges, key=lambda judge: judge.spec.name)]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cprt.errors import InputError
 from cprt.images import load_image
-from cprt.models.adapter import base_commit, read_config, read_record
+from cprt.models.adapter import base_of
 from cprt.models.ask import Model, ask
 from cprt.models.local import LocalModel
 from cprt.models.outcome import find_outcomes
@@ -22,15 +22,13 @@ def check_served(judge: Judge, model: Model, photo: Path, cache: ResponseCache) 
     """
     spec, request = judge.spec, judge.request(photo)
     assert spec.adapter is not None
-    base = read_config(spec.adapter).get("base_model_name_or_path")
-    if not base:
-        raise InputError(f"check_served: {spec.adapter} names no base to put it on")
+    base, commit = base_of(spec.adapter)
     key = spec.key(request)
     ask(model, {key: request}, cache, set())
     there = find_outcomes([key], cache, lambda text: ("ok", text), spec)[key]
     if there.text is None:
         raise InputError(f"check_served: {spec.name}: no answer about {photo} ({there.error})")
-    local = LocalModel(base, spec.adapter, revision=base_commit(read_record(spec.adapter), base, None))
+    local = LocalModel(base, spec.adapter, revision=commit)
     (here,) = local.generate([(request.messages, [load_image(photo)])], spec.max_new_tokens or 256)
     if here.text != there.text:
         raise InputError(

@@ -15,7 +15,7 @@ from typing import Any
 
 from cprt.config import option, parse, run
 from cprt.errors import InputError
-from cprt.models.adapter import CONFIG, base_commit, check_adapter, other_base, read_record
+from cprt.models.adapter import base_of, check_adapter, other_base
 from cprt.models.checkpoint import identity
 from cprt.prompts import arrange, build
 from cprt.provenance import model_digest, run_record
@@ -52,10 +52,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     out, adapter = Path(args.out), Path(args.adapter)
     if out.exists() or out.is_symlink():
         raise InputError(f"out: {out} is there already; choose another folder")
-    base = args.base_model or check_adapter(adapter).get("base_model_name_or_path")
-    if not base:
-        raise InputError.at(adapter / CONFIG, "names no base; give it as --base_model", field="base_model_name_or_path")
-    revision = base_commit(read_record(adapter), base, args.base_revision)
+    check_adapter(adapter)
+    base, revision = base_of(adapter, args.base_model, args.base_revision)
     if (other := other_base(adapter, identity(base, revision))) is not None:
         print(f"note: {other}")
     folder = out.with_name(f".{out.name}.partial")

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from torch.utils.data import RandomSampler
 from transformers import TrainerState
@@ -45,6 +46,15 @@ class JudgeTrainer(SharedPrefixTrainer):
         """
         dataset = self.train_dataset if train_dataset is None else train_dataset
         return RandomSampler(dataset, num_samples=len(dataset) - len(dataset) % self._pairs_a_step())
+
+    def get_train_dataloader(self) -> Any:
+        """The library's, but the seeds of the processes that read ahead are drawn apart.
+
+        Taken from torch's own generator, as many as there are epochs or none, they would change what dropout draws.
+        """
+        loader = super().get_train_dataloader()
+        loader.base_dataloader.generator = torch.Generator()
+        return loader
 
     def describe_steps(self) -> str:
         """One line: how many pairs there are, how many a step takes, and what is left over in an epoch."""

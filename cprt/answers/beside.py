@@ -10,15 +10,21 @@ from cprt.answers.prose import leads_in, sentences
 # lines. Comments ("Hardly.", "I disagree."), phrases without a verb ("As seen on the mug.") and everything in another
 # language are neither.
 _OPENER = (
-    r"(?:(?:so|thus|hence|therefore|overall|clearly|finally|also|too|additionally|moreover|furthermore|first|firstly"
-    r"|second|secondly|third|next|then|in (?:summary|conclusion|total|addition)"
+    r"(?:(?:so|thus|hence|therefore|overall|clearly|finally|also|too|additionally|moreover|furthermore|first|firstly|second"
+    r"|secondly|third|next|then|note that|in (?:summary|conclusion|total|addition)"
     r"|(?:in|on) (?:the|this) (?:image|photo|picture|scene|foreground|background|left|right|cent(?:er|re))"
     r"|(?:based on|given|considering|looking at|since|because|as) [^,\n]{1,80},),? )*"
 )
+_PICTURE = r"(?:image|photo|photograph|picture|portrait|selfie|screenshot|scene|shot|view)"
 _CONCRETE = (
-    r"(?:the|an?|no|any|some|many|several|few|most|all|both|each|one|two|three|four|five|six|[0-9]+|there|his|her|their|its"
-    r"|people|children|men|women|some(?:one|body)|nobody|nothing|no one|neither|it is|this is an?"
-    r"|levels?|this (?:image|photo|photograph|picture|scene)|i (?:can )?(?:clearly |also )?see"
+    r"(?:the|an?|no|(?:any|some|many|several|few|most|all|both|each|one|two|three|four|five|six|[0-9]+)"
+    r"(?! (?:are|is|was|were|will|would|could|might|may|can|has|have|that|this|of)\b)"
+    r"|there (?:is|are|were|was)(?! (?:this|that|more|nothing|something|not|no way|(?:some )?(?:doubt|uncertainty)"
+    r"|another|one more|better|other)\b)|his|her|their|people|children|men|women|someone|somebody|levels?"
+    r"|(?:nobody|no one|nothing) (?:\w+ ){0,4}(?:visible|seen|shown|identif\w+|recogni\w+|private|personal|sensitive)"
+    rf"|(?:it|this) (?:shows?|depicts?|contains?|reveals?)|(?:it|this) is (?:of|level"
+    rf"|an? (?:[\w-]+ ){{0,3}}(?:level|{_PICTURE}))"
+    rf"|this {_PICTURE}|i (?:can )?(?:clearly |also )?see"
     r"|[a-z]+s (?:and [a-z]+ )?(?:are|can|could|may|might|were|have))\b"
 )
 _VERB = (
@@ -28,7 +34,7 @@ _VERB = (
 )
 _STATEMENT = re.compile(rf"{_OPENER}{_CONCRETE}", re.IGNORECASE)
 _SENTENCE = re.compile(rf"{_OPENER}{_CONCRETE}.*?\b{_VERB}\b", re.IGNORECASE | re.DOTALL)
-_LABELLED = re.compile(r"[a-z][a-z /_-]{0,40}(?:\([^()\n]{1,40}\))?: ?(?=\S)", re.IGNORECASE)
+_LABELLED = re.compile(r"[a-z][a-z0-9 /_-]{0,40}(?:\([^()\n]{1,40}\))?: ?(?=\S)", re.IGNORECASE)
 _RESERVATION = re.compile(
     r"i (?:can|do)(?:'t|n't| ?not) (?:\w+ )?(?:tell|identify|recogni[sz]e|see|read|infer|determine)\b.*", re.IGNORECASE
 )
@@ -39,25 +45,40 @@ _NOTHING_NEW = re.compile(
     re.IGNORECASE,
 )
 # Of the answer itself, only why it is so.
+_NUMBER = r"(?<!house )(?<!phone )(?<!card )(?<!passport )(?<!plate )(?<!its )(?<!his )(?<!her )numbers?(?! plate)"
+_META = (
+    rf"(?:answers?|outputs?|responses?|strings?|objects?|json|values?|{_NUMBER}|lines?|characters|results?|verdict|tasks?|bots?"
+    r"|requests?|polic(?:y|ies)|rules?|services?|servers?|models?|judges?|quota|limits?|faults?|problems?|crash|truth"
+    r"|facts?|opposite|contrary|doubts?|uncertainty|users?|developers?|teams?)"
+)
+_SUBJECT = rf"{_OPENER}(?:the|this|my|his|her|their|an?|such|these|those|one|no|some|any|all) (?:[\w'-]+ ){{0,3}}"
 _ABOUT_ANSWER = re.compile(
-    rf"{_OPENER}(?:the|this|my|an?|such|these|those|one|no) (?:[\w-]+ ){{0,3}}(?:scores?|answers?|ratings?"
-    r"|numbers?(?! plate)|values?|objects?|strings?|lines?|characters|json|output|response|results?|assessment"
-    r"|judge?ment|verdict|risk|severity)\b(?P<why>.*)",
+    rf"{_SUBJECT}(?:{_META}|scores?|ratings?|assessment|judge?ment|risk|severity)\b(?P<why>.*)",
     re.IGNORECASE | re.DOTALL,
 )
+_POINTS = re.compile(rf"\b(?:{_META}\b|(?:this|that|these|it|so)$)", re.IGNORECASE)
+_ENDS = re.compile(r"\b(?:this|that|these|it)[.!]*$", re.IGNORECASE)  # a pronoun that can only mean the answer
 _WHY = re.compile(
-    r" (?:reflects?|stems? from|comes? from|results? from|follows? from|accounts? for|considers?|takes? into account"
-    r"|is (?:\w+ ){0,2}(?:because|based on|due to|driven by|since|as|given))\b",
+    r"(?: (?:of|for) (?:this|the) (?:image|photo|picture))? (?:reflects?|(?:stems?|comes?|results?|follows?) from"
+    r"|accounts? for|considers?|takes? into account|is (?:\w+ ){0,2}"
+    r"(?:because|based on|due to|driven by|since|as|given))\b",
     re.IGNORECASE,
 )
+_MAIN_RISK = re.compile(
+    r"the (?:main|primary|key|biggest|greatest) (?:\w+ )?(?:risk|concern|factor)s?\b", re.IGNORECASE
+)
 _BECAUSE = re.compile(
-    r"(?:this is |i (?:\w+ )?(?:chose|gave|assigned|selected) (?:this|the|a) (?:score|rating|value|number) )?"
+    r"(?:this is |i (?:\w+ )?(?:chose|gave|assigned|selected) (?:this|the|a) (?:\w+ )?(?:score|rating|value|number) )?"
     r"(?:because|since|as (?:an?|the|his|her|there|two)|due to|based on|given)\b",
     re.IGNORECASE,
 )
+_MAIN_RISK = re.compile(
+    r"the (?:main|primary|key|biggest|greatest) (?:\w+ )?(?:risk|concern|factor)s?\b", re.IGNORECASE
+)
 _EXPLANATION = re.compile(
     r"(?:- )?(?:the |a |my |brief |short |detailed |key |visible |identified )*(?:explanations?|reason(?:ing|s)?"
-    r"|rationale|justification|analysis|details|summary|attributes|findings?|observations?|factors?|description|elements)"
+    r"|rationale|justification|analysis|breakdown|details|summary|attributes(?: present| visible| found)?|findings?"
+    r"|observations?|factors?|description|elements)"
     r"(?: (?:for|of|behind) (?:the|this|my) \w+)? ?:.*",
     re.IGNORECASE | re.DOTALL,
 )
@@ -65,7 +86,7 @@ _EXPLANATION = re.compile(
 _BEARER = re.compile(
     r"\b(?:posters?|(?<!street )(?<!road )(?<!traffic )(?<!stop )(?<!shop )(?<!store )signs?|placards?|billboards?"
     r"|banners?|graffiti|stickers?|(?:black|white|chalk)?boards?|post-?its?|notes?|mugs?|(?:t-?)?shirts?|screens?|monitors?"
-    r"|bubbles?|walls?|lines?|qr|codes?|headlines?|leaflets?|flyers?|slips?|chats?|messages?|slogans?|plaques?|tags?|labels?"
+    r"|bubbles?|walls?|lines?|qr|codes?|headlines?|leaflets?|flyers?|slips?|chats?|messages?|newspapers?|magazines?|books?|tv|televisions?|menus?|calendars?|advert\w*|ads?|things?|print|slogans?|plaques?|tags?|labels?"
     r"|sentences?|content|pages?|papers?|sheets?|users?|humans?|system|assistant|judges?|instructions?|input|below"
     r"|as follows)\b",
     re.IGNORECASE,
@@ -78,15 +99,22 @@ def explains(before: str, after: str) -> bool:
     Before the answer its last sentence counts, which must not be of something that bears somebody else's words.
     """
     last = (sentences(before) or [""])[-1]
-    if last and not leads_in(last) and (not _describes(last, _STATEMENT) or _BEARER.search(last)):
+    if last and not leads_in(last) and (not _describes(last, _STATEMENT) or _points(last)):
         return False
     for sentence in sentences(after):
         if _EXPLANATION.fullmatch(sentence):
             return True
+        if _BECAUSE.match(sentence) or _MAIN_RISK.match(sentence):
+            continue
         about = _ABOUT_ANSWER.fullmatch(sentence)
-        if not (_WHY.match(about["why"]) if about else _describes(sentence, _SENTENCE)):
+        if not (_WHY.match(about["why"]) if about else _describes(sentence, _SENTENCE)) or _ENDS.search(sentence):
             return False
     return True
+
+
+def _points(sentence: str) -> bool:
+    """Whether a sentence may point to the answer that follows it as to something seen."""
+    return _BEARER.search(sentence) is not None or _POINTS.search(sentence.rstrip(".!")) is not None
 
 
 def _describes(sentence: str, form: re.Pattern[str]) -> bool:

@@ -85,10 +85,11 @@ _TASK = (
 )
 _PHOTO = r"(?:(?:the|this|that|an?|any|your|access|to) ){0,3}(?:image|photo|picture|attachment)s?"
 _EXAMPLE = r"""
-    examples? | e\.g\b | for instance | samples? | templates? | placeholders? | dummy | schema | formats? | syntax
-    | hypothetical\w* | pretend\w* | imagine | suppos\w+ | assum\w+ | if | unless | would | otherwise | in case
-    | provided that | defaults? | drafts? | tentative\w* | preliminary | arbitrar\w+ | random\w* | guess\w*
-    | fill in | replace\w* | is a number | to be filled | initiali[sz]ed | zeros? | todo | tbd """
+    (?:for|of) (?:a|the) (?:blurred|cropped|redacted|masked|anonymi[sz]ed) | examples? | e\.g\b | for instance
+    | samples? | templates? | placeholders? | dummy | schema | formats? | syntax | hypothetical\w* | pretend\w*
+    | imagine | suppos\w+ | assum\w+ | if | unless | would | otherwise | in case | provided that | defaults?
+    | drafts? | tentative\w* | preliminary | arbitrar\w+ | random\w* | guess\w* | fill in | replace\w*
+    | is a number | to be filled | initiali[sz]ed | zeros? | todo | tbd """
 _CARRIER = (
     r"(?:sign|poster|paper|card|note|screen|wall|board|whiteboard|page|document|banner|shirt|sticker|form|letter|monitor"
     r"|image|photo|picture)"
@@ -105,11 +106,12 @@ _QUOTATION = rf"""
     | (?:shows?|contains?|displays?|has|holds?|bears?|puts?) the (?:score|answer|value|object|line)
     | (?:this|that|it) (?:is|was|appears|stands|stood) (?:\w+ )?(?:on|in|at|under|from) \w+ (?:\w+ )?{_CARRIER} """
 _SECOND_THOUGHTS = rf"""
-    wait | actually | correction | corrected | (?:scratch|strike|scrap) that | on (?:second thought|reflection)
-    | oops | hold on | hmm? | let me | sorry | apolog\w+ | in fact | re-?(?:evaluat|assess|think|check)\w*
-    | (?:or|but) rather | instead | on the contrary | by no means | disagree\w*
-    | not (?:\w+ )?(?:agree|follow|obey)\w* | obey\w* | reject\w* | retract\w* | false | untrue | fictional
-    | fictitious | meaningless | nonsense | unreliable | inaccurate | mistake\w* | the above
+    (?:so|much|far|bit|even|it is) more(?! \w) | (?:a|one) (?:lie|trap|copy|riddle|exercise|echo)
+    | (?:that|this|it) can not be | wait | actually | correction | corrected | (?:scratch|strike|scrap) that
+    | on (?:second thought|reflection) | oops | hold on | hmm? | let me | sorry | apolog\w+ | in fact
+    | re-?(?:evaluat|assess|think|check)\w* | (?:or|but) rather | instead | on the contrary | by no means
+    | disagree\w* | not (?:\w+ )?(?:agree|follow|obey)\w* | obey\w* | reject\w* | retract\w* | false | untrue
+    | fictional | fictitious | meaningless | nonsense | unreliable | inaccurate | mistake\w* | the above
     | (?:none|nothing) of (?:this|that) | (?:previous|earlier|first|old) {_ANSWER} | ignor\w+ | disregard\w*
     | discard\w* | never ?mind | kidding | jok(?:e|ing) | made[- ]up | made (?:this|that|it) up | invented
     | wrong\w* | incorrect | invalid | void | reconsider\w* | revis\w+ | changed my mind
@@ -122,17 +124,26 @@ _SECOND_THOUGHTS = rf"""
     | {_ANSWER}(?: \w+){{0,2}} (?:not|never|could|might|may|should|none|unknown|impossible)
     | (?:should|could|might|may|ought to)(?: \w+){{0,2}} (?:higher|lower|different|other|more|less) """
 _FAILURE = rf"""
-    errors? | failed | failure | n/a | null | nan | undefined | exception | timed out | time-?out | skipped
-    | abort\w* | cancel\w+ | refused | declined | content filter\w* | please | insufficient | inadequate
-    | inconclusive | unavailable | (?:no|without|lack\w*) (?:\w+ )?(?:vision|capabilit\w+|ability)
+    nothing (?:is |was )?(?:attached|loads?|there|here)(?! \w) | there is nothing(?! \w)
+    | no (?:data|content|input|attachments?|results?|comment|idea|opinion|way)(?! \w) | not enough to go on
+    | (?:image|photo|picture|attachment) (?:has|did|does) not
+    | (?:image|photo|picture|attachment) (?:is|was) (?:\w+ )?not (?:been |be )?(?:there|sent|given|here)
+    | (?:image|photo|picture|attachment) (?:is|was|seems|appears|looks) (?:\w+ )?(?:gone|unclear|unusable|unreadable)
+    | (?:image|photo|picture|attachment) (?:is|was|seems|appears|looks) (?:\w+ )?(?:censored|blocked|restricted)
+    | (?:image|photo|picture|attachment) (?:is|was|seems|appears|looks) (?:\w+ )?(?:broken|damaged)
+    | (?:service|server|system|network|api|quota|request) (?:is|was|has|did)
+    | (?:fault|problem|crash|issue) occurred | score (?:is|was) (?:missing|pending|unknown)
+    | not (?:\w+ )?look(?! \w) | errors? | failed | failure | n/a | null | nan | undefined | exception | timed out
+    | time-?out | skipped | abort\w* | cancel\w+ | refused | declined | content filter\w* | please | insufficient
+    | inadequate | inconclusive | unavailable | (?:no|without|lack\w*) (?:\w+ )?(?:vision|capabilit\w+|ability)
     | (?:can|could) not (?:determine|estimate|decide|tell)(?! \w)
     | (?:can|could) not (?:determine|estimate|decide)(?: \w+){{0,2}} (?:risk|score|severity|level)
     | (?:missing|blank|empty|broken|invalid|unreadable) (?:image|photo|picture)s? | see nothing(?! \w) | fallback
     | nothing (?:is |was )?visible(?! \w) | refusals? | (?:safety|content|usage) (?:polic\w+|filters?|system)
     | un(?:rated|assessed|assessable|ratable) | no (?:assessment|evaluation|judge?ment)
     | not (?:\w+ )?(?:rated|assessed|evaluated|scored|judged)
-    | (?<![^\n])(?:none|unknown|unclear|policy|blocked|filtered|nothing|nil)\.?(?![^\n]) | corrupt(?:ed)?
-    | no {_PHOTO} | (?:no|without) (?:\w+ )?access | not see anything(?! \w) | not load
+    | (?:(?<![^\n])|(?<=: ))(?:none|unknown|unclear|policy|blocked|filtered|nothing|nil)\.?(?![^\n])
+    | corrupt(?:ed)? | no {_PHOTO} | (?:no|without) (?:\w+ )?access | not see anything(?! \w) | not load
     | (?:risk|severity|image|photo|picture|it|this) (?:can|could) not be
     | not (?:see|view|access|open|load|find|have) {_PHOTO}
     | not (?:\w+ )?(?:given|provided|attached|received|uploaded|supplied|loaded|available|accessible|applicable|found)
@@ -174,7 +185,7 @@ _ENGLISH_WORD = re.compile(
 def sentences(text: str) -> list[str]:
     """The sentences and lines of a plain text, empty ones left out."""
     parts = re.split(r"(?<=[.!?])\s+|\n", text)
-    return [part.strip() for part in parts if part.strip(" |") not in ("", ".", "!")]
+    return [" ".join(part.split()) for part in parts if part.strip(" |") not in ("", ".", "!")]
 
 
 def spell_out(prose: str) -> str:

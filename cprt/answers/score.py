@@ -258,6 +258,7 @@ _SPACING = [
 _UNNUMBERED = [
     (re.compile(_LEVELS, re.IGNORECASE), " Level "),
     (re.compile(r"^\(?[1-9][0-9]?[.)] (?=\S)", re.MULTILINE), "- "),
+    (re.compile(r"^step [1-9][0-9]?(?=:)", re.MULTILINE | re.IGNORECASE), "Step"),
     (re.compile(r"(?<=\n) | (?=\n)"), ""),
 ]
 
@@ -307,7 +308,8 @@ _HIGH_WORDS = re.compile(
     r"(?<!not )(?<!no )\b(?:(?:high|severe|serious|critical|extreme|substantial)"
     rf"(?: privacy| severity| personal)? {_RISK}"
     rf"|{_RISK} (?:is |are |: ?)?(?:very |quite |rather |extremely )?(?:high|severe|serious|critical|extreme)"
-    r"|(?:highly|extremely|very) (?:private|sensitive|personal|revealing))\b",
+    r"|(?:highly|extremely|very) (?:private|sensitive|personal|revealing)"
+    r"|(?:is|are|hence|so|thus) (?:very |quite |extremely )?(?:high|severe|critical|extreme)(?! \w))\b",
     re.IGNORECASE,
 )
 

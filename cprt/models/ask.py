@@ -291,6 +291,7 @@ def answer_batch(
                 generation.complete,
                 logprobs=generation.logprobs and read_logprobs({"content": generation.logprobs}),
                 distribution=generation.distribution,
+                lists=generation.lists,
                 willing=generation.willing,
                 made=made,
             ),

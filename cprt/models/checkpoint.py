@@ -131,13 +131,15 @@ def identity(model: str, revision: str | None = None) -> str:
 
 def revision_of(model: str, revision: str | None = None) -> str | None:
     """The commit of a Hub model, read from its configuration alone; None for a folder. Raises InputError."""
+    return None if os.path.isdir(model) else getattr(load_config(model, revision), "_commit_hash", None)
+
+
+def load_config(model: str, revision: str | None = None) -> Any:
+    """The configuration of a checkpoint. Raises InputError."""
     from transformers import AutoConfig
 
-    if os.path.isdir(model):
-        return None
     with _reading(model, _JSON):
-        config = AutoConfig.from_pretrained(model, revision=revision, trust_remote_code=False)
-        return getattr(config, "_commit_hash", None)
+        return AutoConfig.from_pretrained(model, revision=revision, trust_remote_code=False)
 
 
 def _check_processor(model: str, processor: Any) -> None:

@@ -66,6 +66,7 @@ class Response:
         dropped: options that the endpoint refused and this response was made without: "temperature", "logprobs",
             "response_format" (the form of a structured answer).
         distribution: of a local model, score string -> probability, when a request's ``lead_in`` asks for it.
+        lists: of a local model, keys with commas between -> probability, where ``lead_in`` is there and lists are.
         willing: of a local model's answer that was held to a structure: the share of its probability that a free model
             gives it (see ``cprt.models.decoding.grammar.Held``).
         made: how a local model ran: photos in the batch, precision, kind of device, revision, image size. The shape of
@@ -80,6 +81,7 @@ class Response:
     logprobs: list[dict[str, Any]] | None = None
     dropped: tuple[str, ...] = ()
     distribution: dict[str, float] | None = None
+    lists: dict[str, float] | None = None
     willing: float | None = None
     made: dict[str, Any] | None = None
     error: str | None = None
@@ -97,6 +99,7 @@ class Response:
             "logprobs": self.logprobs,
             "dropped": list(self.dropped) or None,
             "distribution": self.distribution,
+            "lists": self.lists,
             "willing": self.willing,
             "made": self.made,
         }

@@ -53,7 +53,7 @@ class PairsArguments:
     taxonomy: str | None = option("YAML that extends the published taxonomy", None)
 
     def __post_init__(self) -> None:
-        for name, least in (("size", 1), ("holdout", 0), ("max_tokens", 1)):
+        for name, least in (("size", 1), ("holdout", 0), ("max_tokens", 1), ("max_pixels", 1)):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ValueError(f"{name} must be at least {least}, not {value}")

@@ -40,8 +40,8 @@ class CompareArguments:
     labels: str = option("labels.jsonl that they were evaluated on")
     out: str = option("folder to write", writes=("compare.json", "report.html", "*.png"))
     against: str | None = option("name of the run that others are held against, or all for every pair", None)
-    resamples: int = option("bootstrap resamples", 2000)
-    seed: int = option("of the resamples", 0)
+    resamples: int = option("bootstrap resamples", 2000, least=1, most=100_000)
+    seed: int = option("of the resamples", 0, least=0)
     thumbnails: bool = option("small pictures of the listed photos in the page", False)
     images: str | None = option("folder of the photos, for thumbnails", None)
     wandb: bool = option("also log to Weights & Biases, offline unless configured", False)
@@ -53,10 +53,6 @@ class CompareArguments:
             raise ValueError("runs: the list is empty")
         if self.thumbnails and self.images is None:
             raise ValueError("thumbnails needs images")
-        if self.resamples < 1:
-            raise ValueError(f"resamples must be at least 1, not {self.resamples}")
-        if self.seed < 0:
-            raise ValueError(f"seed must not be negative, not {self.seed}")
 
 
 def main(argv: Sequence[str] | None = None) -> None:

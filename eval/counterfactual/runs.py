@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cprt.answers.structure import Structure, structure
 from cprt.errors import InputError
 from cprt.models.spec import ModelSpec, Request
 from cprt.prompts import Prompt, assuming_faces_anonymised, recall
-from cprt.records import Prediction, read_object, read_predictions
+from cprt.records import Prediction, inside, read_object, read_predictions
 from cprt.taxonomy import Taxonomy
 from eval.compare.runs import predictions_of, run_names
 
@@ -24,7 +25,8 @@ Place = dict[str, str | None]  # of an endpoint: its base_url, and the api_key_e
 class EvalRun:
     """One folder of ``cprt eval`` that is asked again: what was asked of which model, and its scores by id.
 
-    ``prompt`` is the plain one, ``counterfactual`` the same under the assumption that faces are anonymised.
+    ``prompt`` is the plain one, ``counterfactual`` the same under the assumption that faces are anonymised;
+    ``structure`` is the form that its answers were held to.
     """
 
     name: str
@@ -32,11 +34,12 @@ class EvalRun:
     prompt: Prompt
     counterfactual: Prompt
     predictions: Predictions
+    structure: Structure | None = None
 
     def requests(self, photo: Path, control: bool) -> tuple[Request, ...]:
         """The counterfactual question about a photo, and for a ``control`` the plain one again."""
         asked = (self.counterfactual, self.prompt) if control else (self.counterfactual,)
-        return tuple(Request(prompt.messages(), (photo,)) for prompt in asked)
+        return tuple(Request(prompt.messages(), (photo,), structure=self.structure) for prompt in asked)
 
 
 def names_of(runs: Sequence[str]) -> list[str]:
@@ -136,4 +139,6 @@ def _read_run(folder: str, name: str, record: Any, taxonomy: Taxonomy, place: Pl
     if adapter != spec.identity.get("adapter"):
         raise InputError.at(file, f"the adapter {spec.adapter} has changed since", field="adapter")
     predictions = {prediction.id: prediction for prediction in read_predictions(Path(folder) / "predictions.jsonl")}
-    return EvalRun(name, spec, plain, assuming_faces_anonymised(plain, taxonomy), predictions)
+    held = "structured" in inside(record, "decoding")
+    form = structure(plain.target, taxonomy, plain.score_key) if held else None
+    return EvalRun(name, spec, plain, assuming_faces_anonymised(plain, taxonomy), predictions, form)

@@ -421,7 +421,7 @@ def test_other_labels_are_refused(folders, tmp_path):
         (["--runs", "nowhere"], "nowhere: no such folder"),
         (["--runs", "tests"], "tests: holds no predictions.jsonl"),
         (["--thumbnails", "true"], "thumbnails needs images"),
-        (["--resamples", "0"], "resamples must be at least 1, not 0"),
+        (["--resamples", "0"], "resamples must be 1 to 100,000, not 0"),
         (["--against", "nobody"], "no run is called 'nobody'"),
     ],
 )

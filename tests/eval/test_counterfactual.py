@@ -219,6 +219,15 @@ def test_all_judges_choose_and_one_is_asked_with_two_prompts(options, judge, tmp
     assert "data:image" not in (tmp_path / "out" / "report.html").read_text() and len(judge.bodies) == 7
 
 
+@pytest.mark.parametrize("held", [False, True])
+def test_a_run_whose_answers_were_held_to_a_form_is_held_to_it_again(options, judge, tmp_path, held: bool):
+    form = {"structured": "a JSON schema"} if held else {}
+    for name in ("guided", "zero"):
+        change(tmp_path / name / "run.json", decoding={"max_pixels": None, **form})
+    main([*options, "--size", "1"])
+    assert len(judge.bodies) == 4 and all(("response_format" in body) is held for body in judge.bodies)
+
+
 def test_the_interval_is_a_percentile_bootstrap_over_photos(options, tmp_path):
     main([*options, "--resamples", "200", "--seed", "3"])
     rows = [row for row in rows_of(tmp_path / "out" / "counterfactual.jsonl") if row["run"] == "zero"]
@@ -393,7 +402,7 @@ def test_runs_that_cannot_be_repeated_as_they_were_are_refused(options, tmp_path
     with pytest.raises(InputError, match="needs select_by and ask, or runs for both"):
         main([*options[3:], "--ask", guided])
     assert "size must be at least 1" in complaint("--size", "0")
-    assert "share must lie between" in complaint("--share", "1.5")
+    assert "share must be 0 to 1" in complaint("--share", "1.5")
     record = tmp_path / "guided" / "run.json"
     before = record.read_text()
     change(record, prompt={**GUIDED.identity(), "sha256": "0"})

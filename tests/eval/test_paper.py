@@ -104,6 +104,9 @@ def test_agreement_stands_beside_table_2(tmp_path: Path):
     assert rows["Human-Human, level 1"][1:4] == ["66.7", "84.4", "-17.7"]
     assert rows["Human-Human, level 4"][1:4] == ["100.0", "", ""]
     assert rows["Llama 4-Human"][1:4] == ["", "82.4", ""]
+    assert rows["Models-Human, level 2"][1:4] == ["100.0", "78.6", "21.4"]
+    assert rows["Models-Human, level 3"][1:4] == ["100.0", "57 to 59", ""]  # a range is no figure to differ from
+    assert rows["Models, level 2"][1:4] == ["", "76.9", ""]  # there is one model
 
 
 # --- All of them, by the commands of docs/paper.md -----------------------------------------------------------------
@@ -126,7 +129,7 @@ def inputs(demo: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any
         return ["--config", str(top / f"{name}.yaml")]
 
     with Misbehaving(judged_by_size) as server:
-        names = ["gemini-3-flash", "pixtral-12b", "sft-qwen3-vl-8b-80-steps", "gemini-3-flash-512px"]
+        names = ["gemini-3-flash", "sft-qwen3-vl-8b-80-steps", "gemini-3-flash-512px"]
         models = [{"name": name, "model": name, "base_url": server.url} for name in names]
         for row in models[1:]:
             row |= {"prompts": ["taxonomy"]}
@@ -171,14 +174,14 @@ def everything(inputs: dict[str, Any], tmp_path_factory: pytest.TempPathFactory)
     return out / "out"
 
 
-TABLES = {f"table{number}" for number in range(1, 7)}
+TABLES = {f"table{number}" for number in range(1, 7)} | {"section5.3"}
 PICTURES = {f"figure{number}" for number in range(3, 12)}
 TEXTS = {f"figure{number}" for number in range(12, 17)}
 
 
 def test_every_table_and_figure_of_the_paper_is_made_and_in_the_index(everything: Path, root: Path):
     for ending in ("csv", "tex", "md"):
-        assert {path.stem for path in everything.glob(f"*.{ending}")} == TABLES | PICTURES
+        assert {path.name.removesuffix(f".{ending}") for path in everything.glob(f"*.{ending}")} == TABLES | PICTURES
     assert {path.stem for path in everything.glob("*.png")} == PICTURES
     assert {path.stem for path in everything.glob("*.txt")} == TEXTS
     for name in PICTURES:
@@ -186,7 +189,7 @@ def test_every_table_and_figure_of_the_paper_is_made_and_in_the_index(everything
             assert len(picture.convert("RGB").getcolors(1 << 22)) > 20, name
     index = {row.split("|")[1].strip(): row for row in (root / "docs/paper.md").read_text().splitlines() if "|" in row}
     for name in TABLES | PICTURES | TEXTS:
-        kind, number = re.fullmatch(r"([a-z]+)(\d+)", name).groups()  # type: ignore[union-attr]
+        kind, number = re.fullmatch(r"([a-z]+)([\d.]+)", name).groups()  # type: ignore[union-attr]
         assert f"`{name}`" in index[f"{kind.title()} {number}"]
     options = set(
         re.findall(r"`([a-z_]+)`", " ".join(row.split("|")[4] for row in index.values() if row.count("|") == 5))
@@ -220,7 +223,9 @@ def test_numbers_behind_the_figures(everything: Path, demo: Any):
     assert float(bands[0]["difference"]) == pytest.approx(float(bands[0]["lower end"]) - 0.711, abs=1e-3)
 
     evaluated = read_labels(demo.test_labels, Taxonomy.default())
-    shown = [row for row in table("figure11") if (row["model"], row["prompting"]) == ("Pixtral (12B)", "Taxonomy")]
+    shown = [
+        row for row in table("figure11") if (row["model"], row["prompting"]) == ("Qwen3-VL (8B) (80 steps)", "SFT")
+    ]
     assert [int(row["photos"]) for row in shown] == [
         sum(one.level == level for one in evaluated) for level in range(1, 5)
     ]
@@ -231,6 +236,13 @@ def test_numbers_behind_the_figures(everything: Path, demo: Any):
     own = [row for row in table("table6") if row["prompting"].startswith("own")]
     assert [(row["prompting"], row["model"]) for row in own] == [("own: taxonomy", "gemini-3-flash-512px-taxonomy")]
     assert own[0]["Pearson paper"] == own[0]["Pearson difference"] == "" != own[0]["MAE"]
+    errs = [row for row in table("section5.3") if (row["model"], row["prompting"]) == ("Gemini 3 Flash", "Zero-Shot")]
+    assert {row["of"] for row in errs} == {"level", "attributes", "attribute", "pairs within a level"}
+    levels = [row for row in errs if row["of"] == "level"]
+    assert [int(row["photos"]) for row in levels] == [
+        sum(one.level == level for one in evaluated) for level in range(1, 5)
+    ]
+    assert 0 < float(errs[-1]["p"]) <= 1 and errs[-1]["bias"] != ""
     assert (everything / "figure12.txt").read_text() == as_text(build("zero_shot").messages())
 
 
@@ -238,7 +250,7 @@ def test_what_is_missing_is_named_with_its_option(tmp_path: Path, capsys):
     main(["--out", str(tmp_path / "out")])
     said = capsys.readouterr().out
     assert "not made without --sft_labels: Figure 7" in said
-    assert "--runs: Table 3, Table 6, Figure 3, Figure 8, Figure 9, Figure 10, Figure 11" in said
+    assert "--runs: Table 3, Table 6, Section 5.3, Figure 3, Figure 8, Figure 9, Figure 10, Figure 11" in said
     assert {path.stem for path in (tmp_path / "out").glob("*.csv")} == {"table4", "table5", "figure6"}
 
 

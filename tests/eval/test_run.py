@@ -27,6 +27,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from cprt.errors import InputError
+from cprt.guidance.advice import compose
 from cprt.images import load_image
 from cprt.models.adapter import pixel_cap
 from cprt.models.decoding.scores import summarise
@@ -746,6 +747,30 @@ def test_structured_answers_of_a_base_can_all_be_read_and_are_told_apart(demo, d
     )
     page = (tmp_path / "compare" / "report.html").read_text()
     assert page.count("structured answers") == 1 and "structured, by a grammar" in page
+
+
+def test_structured_lists_have_probabilities_and_scores_of_their_own(demo, demo_base, tmp_path):
+    how = ["--prompt", "taxonomy", "--target", "attributes", "--structured", "true", "--decoding", "expected"]
+    main(options(demo, demo_base, tmp_path, *how, "--limit", "4"))
+    taxonomy = Taxonomy.default()
+    for row in rows(tmp_path):
+        assert tuple(row["attribute_probabilities"]) == taxonomy.keys
+        best = row["lists"][0]
+        assert row["likeliest_score"] == best["score"] == compose(best["attributes"]).score
+        assert best["probability"] == max(one["probability"] for one in row["lists"]) and len(row["lists"]) <= 5
+        named = sum(one["probability"] for one in row["lists"] if "age" in one["attributes"]) / row["list_mass"]
+        assert row["attribute_probabilities"]["age"] >= named - 1e-9
+        low, high = row["score_band"]
+        assert low <= high and 0 < row["list_mass"] <= 1
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    for way in ("likeliest", "level_mean", "mean"):
+        assert metrics["decodings"][way]["coverage"] == 1
+    decoding = json.loads((tmp_path / "run.json").read_text())["decoding"]
+    assert decoding["lists"] == "the most probable lists of attributes"
+    read = read_predictions(tmp_path / "predictions.jsonl")
+    assert [(row.lists, row.score_band, row.attribute_probabilities) for row in read] == [
+        (row["lists"], row["score_band"], row["attribute_probabilities"]) for row in rows(tmp_path)
+    ]
 
 
 def test_an_endpoint_is_sent_the_schema_and_one_without_answers_freely(demo, tmp_path, capsys):

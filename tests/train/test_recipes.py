@@ -75,6 +75,7 @@ def test_a_tiny_model_trains_through_a_recipe(recipe, demo, demo_base, tiny_mlla
         "max_steps": 2,
         "holdout_size": 2,
         "max_new_tokens": 4,
+        "dataloader_num_workers": 0,
         "use_cpu": "true",
     }
     argv = ["train/sft.py", "--config", str(recipe)]

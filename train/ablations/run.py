@@ -145,13 +145,13 @@ _OF_MODEL = ("max_new_tokens", "batch_size", "dtype", "max_pixels")
 
 def _check_recipes(args: AblateArguments) -> str:
     """Every option that varies is one of a recipe's and has its type; returns the base. Raises InputError."""
+    content = read_yaml(args.recipe)
+    if not isinstance(content, dict) or not isinstance(content.get("model_name_or_path"), str):
+        raise InputError.at(args.recipe, "is not a recipe of train/sft.py (model_name_or_path is missing)")
     from trl import ModelConfig, SFTConfig
 
     from train.options import DataArguments
 
-    content = read_yaml(args.recipe)
-    if not isinstance(content, dict) or not isinstance(content.get("model_name_or_path"), str):
-        raise InputError.at(args.recipe, "is not a recipe of train/sft.py (model_name_or_path is missing)")
     for row in args.variants:
         values = {key: (value, None) for key, value in row.items() if key != "name"}
         check_values(values, (DataArguments, ModelConfig, SFTConfig), f"variants: {row['name']}")

@@ -12,15 +12,9 @@ from dataclasses import dataclass
 from cprt.config import option, parse, run
 from cprt.provenance import run_path, sign, write_run
 from cprt.records import write_json
-from eval.model_inversion.metrics.evaluation import Counting, Inputs, evaluate
+from eval.model_inversion.metrics.evaluation import Inputs, evaluate
+from eval.model_inversion.metrics.rates import Counting
 from eval.model_inversion.metrics.show import print_report
-
-COUNTING = {
-    "refused_as_no": "count a refusal as a no in the 2x2 table",
-    "sensitivity": "how much more often than on controls the judge may err, for the range of the corrected accuracy",
-    "resamples": "bootstrap resamples of the classes; 0: no interval but those of shares",
-    "seed": "seed of the resamples",
-}
 
 
 @dataclass
@@ -33,41 +27,26 @@ class MetricsArguments:
     naturals: str | None = option("CSV of E on natural images of other classes: filename, prediction", None)
     naturals_target: str | None = option("the same of T: only what it accepts counts, as of reconstructions", None)
     others: list[str] = option("further evaluation models, NAME=FILE, for Type-I transfer to each", factory=list)
-    refused_as_no: bool = option(COUNTING["refused_as_no"], False)
-    sensitivity: float = option(COUNTING["sensitivity"], 0.1)
-    resamples: int = option(COUNTING["resamples"], 2000)
-    seed: int = option(COUNTING["seed"], 0)
 
     def __post_init__(self) -> None:
         if self.naturals_target is not None and self.naturals is None:
             raise ValueError("--naturals_target goes with --naturals")
         named(self.others, "others")
-        _ = self.counting
-
-    @property
-    def counting(self) -> Counting:
-        return Counting(self.refused_as_no, self.sensitivity, self.resamples, self.seed)
 
     @property
     def inputs(self) -> Inputs:
-        return Inputs(
-            self.judge,
-            self.standard,
-            self.target,
-            self.controls,
-            self.naturals,
-            self.naturals_target,
-            named(self.others, "others"),
-        )
+        given = {name: value for name, value in vars(self).items() if name not in ("out", "others")}
+        return Inputs(**given, others=named(self.others, "others"))
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Command line of ``cprt mi-metrics``."""
-    (args,) = parse(MetricsArguments, argv, prog="cprt mi-metrics", description=(__doc__ or "").partition("\n")[0])
-    figures = evaluate(args.inputs, args.counting).figures
+    about = (__doc__ or "").partition("\n")[0]
+    args, counting = parse((MetricsArguments, Counting), argv, prog="cprt mi-metrics", description=about)
+    figures = evaluate(args.inputs, counting).figures
     sign("cprt mi-metrics", run_path(args.out))
     write_json(args.out, figures)
-    write_run("cprt mi-metrics", args.out, args, args.inputs.files(), seed=args.seed)
+    write_run("cprt mi-metrics", args.out, vars(args) | vars(counting), args.inputs.files(), seed=counting.seed)
     print_report(figures, args.out)
 
 

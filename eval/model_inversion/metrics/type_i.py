@@ -14,7 +14,7 @@ from typing import Any
 from cprt.metrics.bootstrap import ClusteredShare
 from eval.model_inversion.metrics import rates
 from eval.model_inversion.metrics.join import Key, Verdict
-from eval.model_inversion.metrics.rates import Interval
+from eval.model_inversion.metrics.rates import Counting, Interval
 
 
 def type_i(
@@ -22,15 +22,11 @@ def type_i(
     standards: Mapping[str, Mapping[Key, Verdict]],
     target: Mapping[Key, Verdict] | None,
     naturals: Mapping[str, Counter[bool]] | None,
-    refused_as_no: bool,
+    counting: Counting,
 ) -> tuple[dict[str, Any], dict[str, Interval]]:
     """Figures of the first of ``standards``, and ``type_i_transfer_to`` each; others may lack images."""
-    rejecting = ("no", "refused") if refused_as_no else ("no",)
-    keys = [
-        key
-        for key in judge
-        if target is not None and key in target and target[key].label == "yes" and judge[key].label in rejecting
-    ]
+    accepted_by_t = {key for key, verdict in (target or {}).items() if verdict.label == "yes"}
+    keys = [key for key in judge if key in accepted_by_t and judge[key].label in counting.rejecting]
     transfers = {name: _transfer(keys, verdicts) for name, verdicts in standards.items()}
     transferred = next(iter(transfers.values()))
     classes = list((naturals or {}).values())

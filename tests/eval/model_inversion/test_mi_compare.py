@@ -298,7 +298,11 @@ def test_the_page_holds_every_figure_with_its_interval_and_what_controls_and_ref
         assert (row["Set-up"], row["Judge"]) == (known["setup"], known["judge"])
         assert row["n"] == (f"{known['n']} TP {known['tp']} · FP {known['fp']} FN {known['fn']} · TN {known['tn']}")
         low, high = known["ci"]["fpr"]
-        assert row["FPR"] == f"{100 * known['fpr']:.2f}% {100 * low:.2f} to {100 * high:.2f}"
+        corrected = ""
+        if known["fpr_corrected"] is not None:
+            bounds = " to ".join(f"{100 * bound:.2f}" for bound in known["ci"]["fpr_corrected"] or [])
+            corrected = f" corrected {100 * known['fpr_corrected']:.2f}% {bounds}".rstrip()
+        assert row["FPR"] == f"{100 * known['fpr']:.2f}% {100 * low:.2f} to {100 * high:.2f}{corrected}"
         low, high = known["ci"]["kappa"]
         assert row["Kappa"] == f"{known['kappa']:.3f} {low:.3f} to {high:.3f}".replace("-", "−")
         if known["controls"] is None:

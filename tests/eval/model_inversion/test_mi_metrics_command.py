@@ -231,6 +231,25 @@ def test_type_i_transfer_to_several_evaluation_models(tmp_path: Path, capsys: py
             measure(tmp_path, "--others", wrong)
 
 
+def test_every_file_may_call_images_otherwise_behind_id_and_t(tmp_path: Path):
+    """As the public code joins: E, T and a further model, each with names of its own."""
+    said = [("yes", "yes"), ("no", "yes"), ("no", "no"), ("no", "yes")]
+    names = {who: [f"ID={i}_T={i % 2}_{who}=0.{i}.png" for i in range(4)] for who in ("CT", "E", "P", "X")}
+    write_csv(tmp_path / "judge.csv", "filename,label", [(n, j) for n, (j, _) in zip(names["CT"], said, strict=True)])
+    verdicts = [(n, e) for n, (_, e) in zip(names["E"], said, strict=True)]
+    write_csv(tmp_path / "prediction.csv", "filename,prediction", verdicts)
+    target = write_csv(tmp_path / "t.csv", "filename,prediction", [(n, "yes") for n in names["P"]])
+    other = write_csv(tmp_path / "x.csv", "filename,prediction", [(n, "no") for n in names["X"]])
+    found = measure(tmp_path, "--target", str(target), "--others", f"Other={other}")
+    assert (found["join"]["by"], found["join"]["matched"], found["join"]["target"]["matched"]) == (
+        "class, ID and T",
+        4,
+        4,
+    )
+    assert (found["tp"], found["fp"], found["type_i"], found["type_i_transfer"]) == (1, 2, 3, pytest.approx(2 / 3))
+    assert found["type_i_transfer_to"]["Other"]["transfer"] == 0
+
+
 def test_natural_images_that_t_rejects_do_not_count(tmp_path: Path):
     write_pairs(tmp_path, [("no", "yes"), ("yes", "yes")])
     of_e = write_csv(
@@ -310,7 +329,7 @@ def test_resamples_can_be_none_but_not_negative(tmp_path: Path):
     write_pairs(tmp_path, [("yes", "yes"), ("no", "no"), ("no", "yes")])
     found = measure(tmp_path, "--resamples", "0")
     assert found["ci"]["kappa"] is None and found["ci"]["fpr"] is not None
-    with pytest.raises(InputError, match="resamples must not be negative"):
+    with pytest.raises(InputError, match="resamples must be 0 to 100,000"):
         measure(tmp_path, "--resamples", "-1")
 
 
