@@ -146,7 +146,7 @@ def secret_finder(*, paths: bool = False) -> Finder:
     kinds = list(_SECRETS)
     own = {name: value for name, value in os.environ.items() if re.search(r"(TOKEN|KEY|SECRET|PASSWORD)$", name)}
     own = {name: value for name, value in {"HF_TOKEN": get_token() or "", **own}.items() if len(value) >= 8}
-    home = str(Path.home()) if len(Path.home().parts) > 2 else None
+    home = _home() if len(Path(_home()).parts) > 2 else None
 
     def find(text: str) -> str | None:
         if len(text) >= _SHORTEST:
@@ -250,9 +250,14 @@ def _without_dropped_options(words: list[Any]) -> list[Any]:
     return kept
 
 
+def _home() -> str:
+    """The user's folder; "~" where the system knows none, as in a container that runs under any number."""
+    return os.path.expanduser("~")
+
+
 def _people(record: Any) -> list[str]:
     """Names of users and hosts: of this machine, and those that home folders in the record give away."""
-    names = {Path.home().name, socket.gethostname(), socket.gethostname().partition(".")[0]}
+    names = {Path(_home()).name, socket.gethostname(), socket.gethostname().partition(".")[0]}
     with contextlib.suppress(OSError, KeyError, ImportError):  # a container without a user list
         names.add(getpass.getuser())
     for _, piece in pieces(record):

@@ -359,6 +359,19 @@ def test_a_value_below_its_name(tmp_path: Path):
         refuse_private(tmp_path / "a.jinja", "a", secret_finder())
 
 
+def test_a_user_without_name_and_home(monkeypatch):
+    """As in a container that is run under some number."""
+    for name in ("HOME", "USER", "LOGNAME", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+
+    def unknown(uid: int) -> None:
+        raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    assert secret_finder(paths=True)("/home/alice/base") == "a path of a machine"
+    assert strip_record({"a": "/home/alice/base of alice"}, "x", "y") == {"a": "base of ***"}
+
+
 def test_what_the_environment_calls_a_secret(monkeypatch, tmp_path: Path):
     """And the token that `hf auth login` keeps, whatever their form."""
     monkeypatch.setenv("MY_SERVICE_KEY", "plainwordsonly")
