@@ -151,12 +151,12 @@ def measure(
 
 
 def _certainty(labels: Sequence[Label], predictions: Sequence[Prediction], **drawn: int) -> dict[str, Any] | None:
-    """Of the score by lists (``level_mean_score``), over the photos that have one."""
+    """Of the mean over lists, over the photos that have one."""
     truth = {label.id: label.score for label in labels}
     rows = [
-        (truth[row.id], row.level_mean_score, row.score_deviation, row.score_band)
+        (truth[row.id], row.mean_score, row.score_deviation, row.score_band)
         for row in predictions
-        if row.level_mean_score is not None and row.score_deviation is not None and row.score_band is not None
+        if row.mean_score is not None and row.score_deviation is not None and row.score_band is not None
     ]
     return evaluate_certainty(*zip(*rows, strict=True), **drawn) if rows else None
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cprt.scoring import severities
-from cprt.taxonomy import Taxonomy
+from cprt.taxonomy import LEVELS, Taxonomy
 
 BAND = 0.9  # of the probability lies in a photo's band of scores
 LISTS = 5  # most probable ones that are kept with a prediction
@@ -70,11 +70,22 @@ class Risk:
         """The expected severity."""
         return float(np.clip(self.shares @ self.scores, 0.0, 1.0))
 
+    @cached_property
+    def levels(self) -> dict[int, float]:
+        """Level -> its probability."""
+        found = np.bincount(self.levels_and_scores[0], weights=self.shares, minlength=len(LEVELS) + 1)
+        return {level: float(min(1.0, found[level])) for level in LEVELS}
+
+    @property
+    def level(self) -> int:
+        """The most probable level."""
+        return max(self.levels, key=self.levels.__getitem__)
+
     @property
     def level_mean(self) -> float:
         """The expected severity given the most probable level, which is then the level of this score."""
         levels, scores = self.levels_and_scores
-        of_level = levels == np.bincount(levels, weights=self.shares).argmax()
+        of_level = levels == self.level
         within = scores[of_level]
         return float(np.clip(np.average(within, weights=self.shares[of_level]), within.min(), within.max()))
 

@@ -41,7 +41,8 @@ def test_the_score_of_the_most_probable_level_is_not_that_of_the_most_probable_l
     found = risk()
     level_3 = (0.3 * score("age") + 0.16 * score("age,gender")) / 0.46
     assert found.level_mean == pytest.approx(level_3) and 0.292 <= found.level_mean < 0.514
-    assert found.likeliest[0][2] >= 0.711
+    assert found.likeliest[0][2] >= 0.711 and found.level == 3
+    assert found.levels == pytest.approx({1: 0.4 / 0.9, 2: 0, 3: 0.46 / 0.9, 4: 0.04 / 0.9})
 
 
 def test_hiding_an_attribute_takes_it_from_every_list():
