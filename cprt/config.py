@@ -23,6 +23,7 @@ from typing import Any, NoReturn, TextIO
 
 from tqdm import tqdm
 
+import cprt.quiet  # noqa: F401 - before a command imports what speaks
 from cprt.errors import InputError, one_line
 from cprt.files import read_yaml_lines, without_halves
 from cprt.numbers import is_number, number, whole

@@ -37,6 +37,7 @@ from eval.judges import Judge, from_options, from_rows, judge_names, photo_of, r
 from eval.metrics import measure, summary_line
 from eval.predictions import predict, reader
 from eval.report.write import write_report
+from eval.served import check_served
 
 RETRY = ("refused", "unparsed")
 DECODINGS = ("greedy", "expected")
@@ -74,6 +75,9 @@ class EvalArguments:
     )
     structured: bool = option("hold every answer to the form that is asked for, so that each can be read", False)
     base_url: str | None = option("OpenAI-compatible endpoint that serves the model", None)
+    check_served: bool = option(
+        "first ask adapter and base here about one photo too, and stop where the endpoint says something else", False
+    )
     api_key_env: str | None = option("environment variable with the endpoint's key", None)
     allow_remote: bool = option("photos may go to endpoints on other machines", False)
     retry: list[str] = option(
@@ -108,6 +112,8 @@ class EvalArguments:
                 raise ValueError(f"{name} goes with model; in models each row has its own")
         if self.base_url and len(self.adapter) > 1:
             raise ValueError("adapter: an endpoint serves one as model; name several in models")
+        if self.check_served and not (self.base_url and self.adapter):
+            raise ValueError("check_served needs base_url, and the adapter that it serves")
         if self.only and not self.models:
             raise ValueError("only goes with models")
         self.models = rows_at_hand(self.models, self.only)
@@ -136,6 +142,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         check_output("cprt eval", folders[judge.name], WRITES)
     sign("cprt eval", out / "run.json")
     with ResponseCache(out / ANSWERS, shard) as cache:
+        if args.check_served:
+            check_served(judges[0], models[0], paths[0], cache)
         for model, group in zip(models, by_model, strict=True):
             asked = {judge.name: [(model.spec.key(one), one) for one in map(judge.request, paths)] for judge in group}
             requests = {key: request for keyed in asked.values() for key, request in keyed}

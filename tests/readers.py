@@ -20,7 +20,7 @@ from cprt.errors import InputError
 from cprt.files import read_text, read_yaml
 from cprt.images import load_image
 from cprt.metrics.results import to_json
-from cprt.models.adapter import pixel_cap
+from cprt.models.adapter import base_of, pixel_cap
 from cprt.models.completion import Unusable, read_completion
 from cprt.models.response_cache import read_cache
 from cprt.models.spec import ModelSpec
@@ -58,7 +58,6 @@ from eval.model_inversion.standard.spec import ClassifierSpec
 from eval.model_inversion.study.answers import read_sheet
 from eval.model_inversion.study.sheets import Asked, draw, read_key
 from eval.paper import read_rows, table2
-from train.merge import base_of
 
 TAXONOMY = Taxonomy.default()
 ZEROS = {key: 0 for key in TAXONOMY.keys}

@@ -95,6 +95,7 @@ def settle(data: DataArguments, model: Any, args: Any) -> None:
         args.report_to = [name for name in args.report_to if name != "wandb"]
         data.wandb = True
     args.remove_unused_columns = False  # our data set makes its columns as it is read
+    args.dataloader_pin_memory = args.dataloader_pin_memory and torch.accelerator.is_available()
     args.logging_nan_inf_filter = False  # the default hides a loss that is NaN
     if args.load_best_model_at_end or args.save_strategy == "best":
         if args.metric_for_best_model not in GREATER_IS_BETTER:

@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import cprt.quiet  # noqa: F401 - before the libraries below speak
+
+# isort: split
 from accelerate.utils import DistributedType
 from trl import ModelConfig, SFTConfig
 

@@ -5,6 +5,7 @@ Torch is imported where weights are looked at.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,29 @@ def other_base(folder: str | Path, base: str) -> str | None:
     if not isinstance(trained, str) or trained == base:
         return None
     return f"{folder} was trained on another base ({record.get('base_model')}, {trained[:64]}) than it is put on here"
+
+
+def base_of(folder: str | Path, base: str | None = None, revision: str | None = None) -> tuple[str, str | None]:
+    """What an adapter was trained on, unless told, and its commit where one is known. Raises InputError."""
+    config = Path(folder) / CONFIG
+    base = base or (read_object(config) if config.is_file() else {}).get("base_model_name_or_path")
+    if not base or not isinstance(base, str):
+        raise InputError.at(config, "names no base; give it as --base_model", field="base_model_name_or_path")
+    return base, base_commit(read_record(folder), base, revision)
+
+
+def base_commit(record: Mapping[str, Any], base: str, revision: str | None) -> str | None:
+    """The commit of a Hub model that an adapter's run recorded, else ``revision``; None where neither says one.
+
+    Raises InputError where they differ: the adapter was trained on other weights.
+    """
+    digest = record.get("base_digest")
+    name, _, commit = digest.partition("@") if isinstance(digest, str) else ("", "", "")
+    if name != base or not re.fullmatch(r"[0-9a-f]{40}", commit):
+        return revision
+    if revision not in (None, commit):
+        raise InputError(f"base_revision {revision} is not the commit that the run recorded ({commit})")
+    return commit
 
 
 def recorded_prompt(record: Mapping[str, Any], taxonomy: Taxonomy) -> Prompt | None:

@@ -858,6 +858,22 @@ def test_a_served_adapter_is_asked_as_it_was_trained(demo, adapter, tmp_path):
     assert (row["model"], row["attributes"]) == ("judge", ["age"]) and record["adapter"] == model_digest(folder)
 
 
+def test_a_served_adapter_is_checked_against_the_same_one_here(demo, adapter, demo_base, tmp_path):
+    """One photo is asked about in both places, and the endpoint's answer is not asked for again."""
+    data = ["--labels", str(demo.test_labels), "--images", str(demo.images), "--limit", "2", "--max_new_tokens", "12"]
+    main([*data, "--model", str(demo_base), "--adapter", str(adapter), "--out", str(tmp_path / "here")])
+    said = rows(tmp_path / "here")[0]["text"]
+    for answer, fits in ((said, True), (said + " 0.1", False)):
+        with Misbehaving(lambda body, answer=answer: (answer, "stop")) as server:
+            served = ["--base_url", server.url, "--model", "judge", "--adapter", str(adapter), "--check_served", "true"]
+            if fits:
+                main([*data, *served, "--out", str(tmp_path / "served")])
+            else:
+                with pytest.raises(InputError, match="about .*jpg the endpoint says .* 0.1', .*adapter.* here "):
+                    main([*data, *served, "--out", str(tmp_path / "other")])
+            assert len(server.bodies) == (2 if fits else 1)
+
+
 @pytest.mark.parametrize(
     ("processor", "cap"),
     [
