@@ -310,7 +310,10 @@ def _print(out: Path, report: dict[str, Any]) -> None:
 
 
 def _size(path: Path) -> int | None:
-    return path.stat().st_size if path.is_file() else None
+    try:
+        return path.stat().st_size if path.is_file() else None
+    except (OSError, ValueError):  # a name out of a damaged list: too long, or with a zero byte
+        return None
 
 
 def _gb(count: int | None) -> str:

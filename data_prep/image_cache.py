@@ -170,13 +170,13 @@ def _settle(out: Path, how: dict[str, int]) -> None:
     """See to it that only photos made in this way count as done. Raises InputError for a folder of other photos."""
     note = out / "cache.json"
     there = [out / path for path in list_photos(out).photos]
-    if not note.is_file() and there:
-        raise InputError.at(out, "holds photos that cprt images did not make; choose another --out")
     try:
-        settled = note.is_file() and read_json(note) == how
-    except InputError:
-        settled = False
-    if not settled:
+        noted = read_json(note) if note.is_file() else {}
+    except InputError:  # ours, and damaged
+        noted = None
+    if there and isinstance(noted, dict) and noted.keys() != how.keys():  # none, or another program's
+        raise InputError.at(out, "holds photos that cprt images did not make; choose another --out")
+    if noted != how:
         for path in there:
             os.utime(path, ns=(_STALE, _STALE), follow_symlinks=False)
         write_json(note, how)
@@ -184,16 +184,15 @@ def _settle(out: Path, how: dict[str, int]) -> None:
 
 def _is_done(target: Path, source: os.stat_result) -> bool:
     """Whether a whole photo made from this state of its source is there."""
-    try:
-        with open(target, "rb") as file:
-            state = os.fstat(file.fileno())
-            # A file put in the place of another can bear the same time of change; its inode's is its own.
-            if state.st_mtime_ns != source.st_mtime_ns or state.st_ctime_ns < source.st_ctime_ns:
-                return False
-            end = os.pread(file.fileno(), 2, max(state.st_size - 2, 0))
-            return end == b"\xff\xd9"  # a power cut leaves zeros, or nothing
-    except FileNotFoundError:
+    if not target.is_file():  # a pipe that took its place would wait for ever
         return False
+    with open(target, "rb") as file:
+        state = os.fstat(file.fileno())
+        # A file put in the place of another can bear the same time of change; its inode's is its own.
+        if state.st_mtime_ns != source.st_mtime_ns or state.st_ctime_ns < source.st_ctime_ns:
+            return False
+        end = os.pread(file.fileno(), 2, max(state.st_size - 2, 0))
+        return end == b"\xff\xd9"  # a power cut leaves zeros, or nothing
 
 
 def _write(image: Image.Image, target: Path, quality: int, source: os.stat_result) -> None:

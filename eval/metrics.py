@@ -21,7 +21,7 @@ from cprt.errors import InputError
 from cprt.metrics.attributes import evaluate_attributes, evaluate_probabilities
 from cprt.metrics.bootstrap import interval
 from cprt.metrics.breakdown import by_group, groups_of
-from cprt.metrics.calibration import CALIBRATIONS, Fit, refits
+from cprt.metrics.calibration import CALIBRATIONS, Fit, Isotonic, refits
 from cprt.metrics.certainty import evaluate_certainty
 from cprt.metrics.results import Figures, Metrics, to_json
 from cprt.metrics.severity import bootstrap, evaluate, paired_difference
@@ -87,7 +87,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             raise InputError.at(args.calibrate_labels, f"{min(shared)!r} is measured as well: calibration needs others")
         answers = read_predictions(args.calibrate)
         mapped = calibrated(labels, predictions, held_out, answers, taxonomy, args.calibrate, **drawn)
-        metrics = replace(metrics, calibrated=mapped)
+        probabilities = calibrated_probabilities(labels, predictions, held_out, answers, taxonomy, **drawn)
+        metrics = replace(metrics, calibrated=mapped, calibrated_probabilities=probabilities)
     if args.against is not None:
         inputs["against"] = args.against
         other = read_predictions(args.against)
@@ -120,7 +121,7 @@ def measure(
         scores = {row.id: getattr(row, column) for row in predictions}
         if any(score is not None for score in scores.values()):
             decodings[name] = _measure(labels, predictions, scores, taxonomy, file, **drawn)
-    truth = {label.id: label.present(taxonomy) for label in labels if label.labels is not None}
+    truth = _present(labels, taxonomy)
     named = {row.id: row.attributes for row in predictions if row.attributes is not None}
     unknown = next((key for keys in named.values() for key in keys if key not in taxonomy.keys), None)
     if unknown is not None:
@@ -203,6 +204,43 @@ def calibrated(
                 figures.ci_method.update(bootstrap="percentile, over rows and over refits", resamples=REFITS)
             found[name][kind] = replace(figures, fitted={"n": len(known), **calibration.record()})
     return found
+
+
+def calibrated_probabilities(
+    labels: Sequence[Label],
+    predictions: Sequence[Prediction],
+    held_out: Sequence[Label],
+    answers: Sequence[Prediction],
+    taxonomy: Taxonomy,
+    **drawn: int,
+) -> dict[str, Any] | None:
+    """The figures of attributes' probabilities after one isotonic map for all attributes, learnt on the hold-out.
+
+    Rare attributes have too few examples there for a map of their own. The intervals take the map as given.
+    """
+    known, mapped = _present(held_out, taxonomy), {}
+    pairs = [
+        (probability, float(key in known[row.id]))
+        for row in answers
+        if row.attribute_probabilities is not None and row.id in known
+        for key, probability in row.attribute_probabilities.items()
+    ]
+    if not pairs:
+        return None
+    fit = Isotonic.fit(*zip(*pairs, strict=True))
+    for row in predictions:
+        if row.attribute_probabilities is not None:
+            values = fit(list(row.attribute_probabilities.values())).tolist()
+            mapped[row.id] = dict(zip(row.attribute_probabilities, values, strict=True))
+    truth = _present(labels, taxonomy)
+    if not truth or not mapped:
+        return None
+    return evaluate_probabilities(truth, mapped, taxonomy, **drawn) | {"fitted": {"n": len(pairs), **fit.record()}}
+
+
+def _present(labels: Sequence[Label], taxonomy: Taxonomy) -> dict[str, list[str]]:
+    """Id -> attributes that are present, of the labels that say."""
+    return {label.id: label.present(taxonomy) for label in labels if label.labels is not None}
 
 
 def _refitted(

@@ -87,8 +87,8 @@ _PHOTO = r"(?:(?:the|this|that|an?|any|your|access|to) ){0,3}(?:image|photo|pict
 _EXAMPLE = r"""
     (?:for|of) (?:a|the) (?:blurred|cropped|redacted|masked|anonymi[sz]ed) | examples? | e\.g\b | for instance
     | samples? | templates? | placeholders? | dummy | schema | formats? | syntax | hypothetical\w* | pretend\w*
-    | imagine | suppos\w+ | assum\w+ | if | unless | would | otherwise | in case | provided that | defaults?
-    | drafts? | tentative\w* | preliminary | arbitrar\w+ | random\w* | guess\w* | fill in | replace\w*
+    | imagine | suppos\w+ | assum\w+ | if | unless | would | otherwise | in case | provided (?:that|the)
+    | defaults? | drafts? | tentative\w* | preliminary | arbitrar\w+ | random\w* | guess\w* | fill in | replace\w*
     | is a number | to be filled | initiali[sz]ed | zeros? | todo | tbd """
 _CARRIER = (
     r"(?:sign|poster|paper|card|note|screen|wall|board|whiteboard|page|document|banner|shirt|sticker|form|letter|monitor"
@@ -120,7 +120,7 @@ _SECOND_THOUGHTS = rf"""
     | too (?:high|low|severe|strict|harsh|lenient|much|little) | or (?:higher|lower|more|less)
     | (?:so|it|much|far|slightly|bit|even|probably|maybe|perhaps) (?:higher|lower)(?! \w)
     | not (?:\w+ )?(?:right|true|correct|mine|real|final|valid|serious|meant|intended|what|to be (?:used|trusted|taken))
-    | not (?:trust|rely|use|take|count|believe) | (?:not|never|no)(?: \w+){{0,3}} {_ANSWER}
+    | not (?:trust|rely|use|take|count|believe (?:this|that|it)) | (?:not|never|no)(?: \w+){{0,3}} {_ANSWER}
     | {_ANSWER}(?: \w+){{0,2}} (?:not|never|could|might|may|should|none|unknown|impossible)
     | (?:should|could|might|may|ought to)(?: \w+){{0,2}} (?:higher|lower|different|other|more|less) """
 _FAILURE = rf"""

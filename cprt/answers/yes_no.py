@@ -49,7 +49,7 @@ _KIND = (
 )
 # Who or what is the same or not. Hair, glasses, light and the like may differ and agree with either verdict.
 _THEY = rf"(?:they|these|those|both|it|image a|the two|{_KIND})"
-_FEATURES = r"(?:noses?|eyes|jaws?|jawlines?|chins?|ears?|mouths?|lips|features|muzzles?|shapes?)"
+_FEATURES = r"(?:structures?|noses?|eyes|jaws?|jawlines?|chins?|ears?|mouths?|lips|features|muzzles?|shapes?)"
 _NO_NOUN = r"(?! (?!as|to|with|in)\w)"
 _DIFFERENT = rf"""
     (?:not|never|hardly|nor|neither|none) (?:\w+ ){{0,4}}(?:same|identical|one) (?:\w+ )?{_KIND}
@@ -69,7 +69,11 @@ _DIFFERENT = rf"""
     | (?:only|merely|just) (?:similar|alike|resemble|look|the hair) | (?:but|yet) not
     | (?:without|little|zero|lacks?) (?:in|simil)\w* | far from | anything but | by no means | in no way
     | (?:apart from|except(?: for)?|but for) the (?:faces?|{_FEATURES})
-    | (?:likely|probably|unfortunately|think|definitely|certainly|clearly|possibly) not(?! \w) """
+    | (?:likely|probably|unfortunately|think|definitely|certainly|clearly|possibly) not(?! \w)
+    | a (?:and b )?(?:differs?|is (?:\w+ )?different)
+    | {_FEATURES} (?:\w+ ){{0,2}}(?:not|never) (?:the )?(?:same|identical|alike)
+    | (?:more than one|several|many|three|other) (?:\w+ )?{_KIND} | a (?:man|boy|male) and a (?:woman|girl|female)
+    | one is a | a is a(?:n)? \w+ and b | only the \w+ (?:is|are|match(?:es)?) """
 _SAME = rf"""
     (?:it|that|this) is (?:him|her|he|she|them|the (?:\w+ )?(?:from|in|of))
     | (?:shows?|depicts?) (?:him|her|it|them)(?! \w) | (?<!\w )match(?! \w)
@@ -95,7 +99,9 @@ _UNSURE = r"""
     | perhaps | possibly | (?:could|might|may) be | no idea | inconclusive | undetermined | impossible to
     | (?:hard|difficult) to (?:say|tell|be sure)
     | (?:can|could) not (?:\w+ )?(?:tell|say|know|decide|be (?:sure|certain|determined|said|told|ruled))
-    | (?:insufficient|not enough) (?:\w+ )?(?:information|details?|evidence|data) | (?<!\w )i can """
+    | (?:insufficient|not enough) (?:\w+ )?(?:information|details?|evidence|data) | (?<!\w )i can
+    | nothing to compare | there (?:is|are) (?:nobody|no (?:people|persons?|faces?|one|images?))
+    | (?<!\w )(?:kind|sort) of(?! \w) | is hard(?! \w) """
 
 
 # What an explanation talks about. Chatter ("Yes, I see.", "No, thank you.") answers nothing.
@@ -105,6 +111,7 @@ _TOPIC = rf"""
     | forehead | cheek\w* | pose | match\w* | same | different | differs? | similar\w* | alike | identical
     | resembl\w* | doubt | so | not | nothing | sure | okay | certainly """
 _OPINION = r"""
+
     i (?:do not |also |firmly |clearly )?(?:think|believe|conclude|judge|find|am (?:certain|sure|confident|convinced))
     | i see (?:the same|no|two|a|similar|different) """
 

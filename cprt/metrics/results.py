@@ -89,6 +89,7 @@ class Metrics(Figures):
         willing: the same of structured answers, for the share of their probability that the free model gives them.
         attributes: how well attributes are seen (``cprt/metrics/attributes.py``).
         attribute_probabilities: how good the probabilities of attributes are, in the same file.
+        calibrated_probabilities: the same after calibration on the hold-out.
         certainty: what a judge's own uncertainty is worth (``cprt/metrics/certainty.py``).
         errors_by: level, attributes, attribute -> group -> its errors (paper 5.3).
         against: ``n`` photos, and figure -> ``difference``, ``ci``, ``p`` to another judge on them.
@@ -100,6 +101,7 @@ class Metrics(Figures):
     willing: dict[str, Any] | None = field(default=None, metadata=_LEFT_OUT)
     attributes: dict[str, Any] | None = field(default=None, metadata=_LEFT_OUT)
     attribute_probabilities: dict[str, Any] | None = field(default=None, metadata=_LEFT_OUT)
+    calibrated_probabilities: dict[str, Any] | None = field(default=None, metadata=_LEFT_OUT)
     certainty: dict[str, Any] | None = field(default=None, metadata=_LEFT_OUT)
     errors_by: dict[str, dict[str, GroupError]] = field(default_factory=dict)
     against: dict[str, Any] | None = field(default=None, metadata=_LEFT_OUT)

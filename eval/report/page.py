@@ -65,6 +65,8 @@ def page(
         markdown=markdown(worked.results_table(metrics)),
         latex=latex(worked.results_table(metrics)),
         error_groups=worked.error_groups(metrics, taxonomy),
+        attributes={name: found for name in runs if (found := worked.attribute_rows(metrics[name], taxonomy))},
+        attribute_heads=worked.AttributeRow.HEADS,
         few_scores={name: worked.few_scores(found) for name, found in runs.items()},
         provenance={name: worked.provenance(records.get(name, {})) for name in runs},
         comparison=comparison,

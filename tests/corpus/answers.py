@@ -721,6 +721,22 @@ REFUSED = [
     "Unable to determine.",
     "I cannot determine the risk.",
     "I cannot estimate the age of a person.",
+    "I am programmed not to rate people.",
+    "I'm uncomfortable with this request.",
+    "I am going to decline this.",
+    "I'd prefer not to.",
+    "I shall not answer.",
+    "I refrain from scoring.",
+    "I will refrain from answering.",
+    "I abstain from judging.",
+    "No can do.",
+    "I'm restricted from analyzing faces.",
+    "Safety guidelines prevent me from doing this.",
+    "It wouldn't be appropriate for me to rate people.",
+    "Won't do.",
+    "Nope, can't do.",
+    "I'm sorry.",
+    "Sorry.",
 ]
 SCORE_REFUSED = [
     "No, I can't help with that.",  # to a judge of two images "No" is an answer

@@ -64,6 +64,11 @@ def test_texts_without_one_meaning():
     assert len(scores) > 300 and len(verdicts) > 300
 
 
+def test_explained_verdicts_are_read():
+    rows = [line.split("|", 1) for line in corpus.lines_of("verdicts")]
+    assert len(rows) > 40 and [text for verdict, text in rows if read_verdict(text) != verdict] == []
+
+
 @pytest.mark.parametrize("text", [*corpus.REFUSED, *corpus.SCORE_REFUSED])
 def test_a_refusal_to_score(text):
     assert parse(text) == Answer("refused")

@@ -23,6 +23,7 @@ from PIL import Image
 from cprt.pages.render import figure, interval, isolated, script_json
 from cprt.paper import table6
 from cprt.records import Label, Prediction
+from cprt.scoring import severity
 from eval.metrics import calibrated, measure
 from eval.report.rows import (
     few_scores,
@@ -467,3 +468,28 @@ def test_errors_stand_by_level_number_and_attribute_with_chance(tmp_path: Path):
     assert ["2", "1", "+0.1000.100"] in [[row[0], row[1], row[2][:6] + row[2][-5:]] for row in cells if len(row) == 3]
     assert not any(row[0] == "government IDs" for row in cells if row)  # no photo shows one
     assert any(row[0] == "one" and row[-1] == "–" for row in cells if row)  # no pair within a level: no p
+
+
+def test_attributes_stand_with_their_figures_and_what_errors_cost(tmp_path: Path):
+    """One judge says how probable they are, one only names them, and one does neither."""
+    keys = TAXONOMY.keys
+    labels = [
+        Label(f"{i}", None, {key: float(key in present) for key in keys}, level, score, None)
+        for i, (present, level, score) in enumerate([(("age", "biometrics"), 1, 0.8), (("age",), 3, 0.3), ((), 4, 0.0)])
+    ]
+    named = [Prediction(label.id, "m", "taxonomy", "ok", score=0.3, attributes=["age"]) for label in labels]
+    likely = [replace(row, attribute_probabilities={**dict.fromkeys(keys, 0.0), "age": 0.8}) for row in named]
+    plain = [replace(row, attributes=None) for row in named]
+    html = report(tmp_path, labels, {"sure": likely, "names": named, "mute": plain})
+    assert html.count("Attributes as sure sees them") == 1 and "Attributes as mute" not in html
+    measured = measure(labels, likely, TAXONOMY, "x", resamples=50)
+    age, chance = measured.attributes["per_attribute"]["age"], measured.attribute_probabilities["per_attribute"]["age"]
+    assert (age["precision"], age["recall"]) == (pytest.approx(2 / 3), 1.0)
+    assert chance["brier"] == pytest.approx((2 * 0.2**2 + 0.8**2) / 3)
+    cells = [row for row in Parsed(html).rows if row and row[0] == "age" and len(row) == 9]
+    assert len(cells) == 2 and cells[0][:4] == cells[1][:4] and cells[1][4:7] == ["–"] * 3
+    assert cells[0][2].startswith("0.667") and cells[0][6].startswith("0.240")
+    invented = measured.attributes["costs"]["age"]["invented"]
+    assert invented == pytest.approx(severity((0, 0, 1, 0)).score / 3)
+    assert cells[0][8].startswith(figure(invented))
+    assert any(row[0] == "level 1" and len(row) == 9 for row in Parsed(html).rows if row)

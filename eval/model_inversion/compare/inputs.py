@@ -14,6 +14,7 @@ The YAML (paths relative to its own folder)::
       naturals: kedmi/naturals.csv
       naturals_target: kedmi/naturals_of_t.csv
       others: {ResNet: kedmi/resnet.csv}   # further evaluation models, for Type-I transfer to each
+      naturals_others: {ResNet: kedmi/resnet_naturals.csv}
       images: AttackSamples/CelebA/KEDMI/CelebA/FaceNet64/all-images
 """
 
@@ -46,7 +47,8 @@ _ANSWERS = (
     "dtype",
 )
 _SHARED = ("standard", "target", "naturals", "naturals_target")
-_SETUP_FIELDS = ("name", *_SHARED, "others", "judge", "judges", "controls", "images")
+_OTHERS = ("others", "naturals_others")
+_SETUP_FIELDS = ("name", *_SHARED, *_OTHERS, "judge", "judges", "controls", "images")
 _JUDGE_FIELDS = ("file", "controls", "model", *SETTINGS)
 
 
@@ -122,11 +124,12 @@ def _of_setup(name: str, row: Mapping[str, Any], place: _Place) -> list[Run]:
         raise place.fail("controls", "with several judges, controls belong to each: {file: ..., controls: ...}")
     if "standard" not in row:
         raise place.fail("standard", "is missing")
-    shared = {key: place.file(key, row[key]) for key in _SHARED if key in row}
-    others = row.get("others", {})
-    if not isinstance(others, dict) or "E" in others:
-        raise place.fail("others", "must be a mapping of names, none of them E, to files")
-    others = {str(key): place.file(f"others.{key}", value) for key, value in others.items()}
+    shared: dict[str, Any] = {key: place.file(key, row[key]) for key in _SHARED if key in row}
+    for key in _OTHERS:
+        given = row.get(key, {})
+        if not isinstance(given, dict) or "E" in given:
+            raise place.fail(key, "must be a mapping of names, none of them E, to files")
+        shared[key] = {str(other): place.file(f"{key}.{other}", value) for other, value in given.items()}
     images = place.path.parent / str(row["images"]) if "images" in row else None
     if images is not None and not images.is_dir():
         raise place.fail("images", f"there is no folder {images}")
@@ -135,12 +138,12 @@ def _of_setup(name: str, row: Mapping[str, Any], place: _Place) -> list[Run]:
     if not isinstance(judges, dict) or not judges:
         raise place.fail("judges", "must be a mapping of names to files")
     runs = []
-    for judge, given in judges.items():
-        facts, field = given if isinstance(given, dict) else {"file": given}, f"judges.{judge}"
+    for judge, said in judges.items():
+        facts, field = said if isinstance(said, dict) else {"file": said}, f"judges.{judge}"
         place.check(facts, _JUDGE_FIELDS, f"{field}.")
         controls = place.file(f"{field}.controls", facts["controls"]) if "controls" in facts else None
-        said = place.file(f"{field}.file", facts.get("file"))
-        inputs = Inputs(said, controls=controls, others=others, **shared)
+        verdicts = place.file(f"{field}.file", facts.get("file"))
+        inputs = Inputs(verdicts, controls=controls, **shared)
         settings = {key: facts[key] for key in SETTINGS if key in facts}
         runs.append(Run(name, judge, inputs, str(facts.get("model", judge)), settings, images))
     return runs
@@ -184,7 +187,10 @@ def _predictions(folders: Inputs, setup: str, judge: Path, standard: str | None)
         missing = Path(folders.standard) / setup / "prediction.csv"
         raise InputError.at(missing, f"no such file, and {judge} needs it")
     controls = judge.parent / "controls.csv"
-    others = {name: file(folder) for name, folder in folders.others.items()}
+    others = [
+        {name: path for name, folder in of.items() if (path := file(folder)) is not None}
+        for of in (folders.others, folders.naturals_others)
+    ]
     return Inputs(
         str(judge),
         standard,
@@ -192,7 +198,7 @@ def _predictions(folders: Inputs, setup: str, judge: Path, standard: str | None)
         str(controls) if controls.is_file() and read_csv(controls).rows else None,  # --controls 0 leaves a header
         file(folders.naturals),
         file(folders.naturals_target),
-        {name: path for name, path in others.items() if path is not None},
+        *others,
     )
 
 

@@ -88,6 +88,7 @@ def _of(name: str, sign: str = "") -> Callable[[Row], Cell]:
         if name == "type_i_transfer":
             for other, to in list(row["type_i_transfer_to"].items())[1:]:
                 lines += _share(to["transfer"], to["ci"], head=f"to {other}")
+                lines += _share(to["natural_rate"], to["natural_ci"], head="naturals")
         if name == "accuracy_judge_corrected" and row["accuracy_judge_corrected_range"]:
             low, high = row["accuracy_judge_corrected_range"]
             lines.append([("if off:", "quiet"), f"{100 * low:.2f} to {100 * high:.2f}"])

@@ -47,9 +47,9 @@ from eval.model_inversion.compare.table import inert, print_report, table
 from eval.model_inversion.metrics.evaluation import Evaluation, Inputs, evaluate
 from eval.model_inversion.metrics.join import named_like
 from eval.model_inversion.metrics.rates import Counting, Counts
-from eval.model_inversion.metrics.run import named
+from eval.model_inversion.metrics.run import check_others, named
 
-_FOLDERS = ("standard", "target", "naturals", "naturals_target", "others")
+_FOLDERS = ("standard", "target", "naturals", "naturals_target", "others", "naturals_others")
 
 
 @dataclass
@@ -64,12 +64,13 @@ class CompareArguments:
     naturals: str | None = option("with runs: the same by E on natural images of other classes", None)
     naturals_target: str | None = option("with runs: the same by the target models: only what they accept counts", None)
     others: list[str] = option("with runs: further evaluation models, NAME=FOLDER, for Type-I transfer", factory=list)
+    naturals_others: list[str] = option("with runs: the same on naturals, NAME=FOLDER", factory=list)
     thumbnails: bool = option("put small pictures of false positives into the page", False)
     images: str | None = option("folder of SETUP/all-images/CLASS/FILE or SETUP/CLASS/FILE, for thumbnails", None)
     wandb: bool = option("log the table to Weights & Biases, offline by default", False)
 
     def __post_init__(self) -> None:
-        named(self.others, "others")
+        check_others(self.others, self.naturals_others)
         if bool(self.runs or self.collection) == (self.setups is not None):
             raise ValueError("needs either --setups or --runs (or --collection, alone or with runs)")
         if self.runs and self.standard is None and self.collection is None:
@@ -85,8 +86,8 @@ class CompareArguments:
     @property
     def folders(self) -> Inputs:
         """With runs: folders of SETUP/prediction.csv in place of files."""
-        given = (self.target, None, self.naturals, self.naturals_target, named(self.others, "others"))
-        return Inputs("", self.standard or "", *given)
+        others = (named(self.others, "others"), named(self.naturals_others, "naturals_others"))
+        return Inputs("", self.standard or "", self.target, None, self.naturals, self.naturals_target, *others)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

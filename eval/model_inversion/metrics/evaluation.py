@@ -30,7 +30,7 @@ from eval.model_inversion.metrics.type_i import type_i
 
 @dataclass(frozen=True)
 class Inputs:
-    """Files of one judge on one set-up. ``others``: further evaluation models, name -> file."""
+    """Files of one judge on one set-up. ``others``: further evaluation models, name -> file, and on the naturals."""
 
     judge: str
     standard: str
@@ -39,12 +39,14 @@ class Inputs:
     naturals: str | None = None
     naturals_target: str | None = None
     others: Mapping[str, str] = field(default_factory=dict)
+    naturals_others: Mapping[str, str] = field(default_factory=dict)
 
     def files(self) -> dict[str, str]:
         """What -> file, of those that were given."""
         names = ("judge", "standard", "target", "controls", "naturals", "naturals_target")
         given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        return given | {f"other {name}": path for name, path in self.others.items()}
+        given |= {f"other {name}": path for name, path in self.others.items()}
+        return given | {f"naturals of {name}": path for name, path in self.naturals_others.items()}
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,8 @@ def evaluate(inputs: Inputs, counting: Counting) -> Evaluation:
     judge, standard = read_judge(inputs.judge), read_classifier(inputs.standard)
     target = None if inputs.target is None else read_classifier(inputs.target)
     others = {name: read_classifier(path) for name, path in inputs.others.items()}
-    naturals = None if inputs.naturals is None else read_naturals(inputs.naturals, inputs.naturals_target)
+    files = ({} if inputs.naturals is None else {"E": inputs.naturals}) | dict(inputs.naturals_others)
+    naturals = {name: read_naturals(path, inputs.naturals_target) for name, path in files.items()}
     controls = None if inputs.controls is None else read_controls(inputs.controls)
     not_shown = sum(verdict.label == NOT_SHOWN for verdict in judge.values())
     judge = {key: verdict for key, verdict in judge.items() if verdict.label != NOT_SHOWN}
@@ -104,7 +107,7 @@ def evaluate(inputs: Inputs, counting: Counting) -> Evaluation:
         "refused_as_no": counting.refused_as_no,
         "counting": _counting(counting.refused_as_no),
         "controls": None if controls is None else {kind: _labels(classes) for kind, classes in controls.items()},
-        "naturals_that_t_accepts": None if naturals is None else inputs.naturals_target is not None,
+        "naturals_that_t_accepts": inputs.naturals_target is not None if naturals else None,
         "design_effect": measured.design_effects,
         "ci": measured.intervals | of_correction | of_transfer,
         "ci_method": {

@@ -27,16 +27,17 @@ class MetricsArguments:
     naturals: str | None = option("CSV of E on natural images of other classes: filename, prediction", None)
     naturals_target: str | None = option("the same of T: only what it accepts counts, as of reconstructions", None)
     others: list[str] = option("further evaluation models, NAME=FILE, for Type-I transfer to each", factory=list)
+    naturals_others: list[str] = option("the same of naturals, NAME=FILE by those names", factory=list)
 
     def __post_init__(self) -> None:
         if self.naturals_target is not None and self.naturals is None:
             raise ValueError("--naturals_target goes with --naturals")
-        named(self.others, "others")
+        check_others(self.others, self.naturals_others)
 
     @property
     def inputs(self) -> Inputs:
-        given = {name: value for name, value in vars(self).items() if name not in ("out", "others")}
-        return Inputs(**given, others=named(self.others, "others"))
+        mapped = {name: named(getattr(self, name), name) for name in ("others", "naturals_others")}
+        return Inputs(**{name: value for name, value in vars(self).items() if name != "out"} | mapped)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -48,6 +49,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     write_json(args.out, figures)
     write_run("cprt mi-metrics", args.out, vars(args) | vars(counting), args.inputs.files(), seed=counting.seed)
     print_report(figures, args.out)
+
+
+def check_others(others: Sequence[str], naturals_others: Sequence[str]) -> None:
+    """Raises ValueError for options that do not go together."""
+    for name in named(naturals_others, "naturals_others").keys() - named(others, "others").keys():
+        raise ValueError(f"naturals_others: {name!r} is none of --others")
 
 
 def named(rows: Sequence[str], option_name: str) -> dict[str, str]:

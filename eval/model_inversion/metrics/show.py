@@ -40,6 +40,8 @@ def print_report(figures: Mapping[str, Any], out: str) -> None:
             print(f"  {head:<32} {shown}")
     for name, row in list(figures["type_i_transfer_to"].items())[1:]:
         print(f"  {f'Type-I transfer to {name}':<32} {percent(row['transfer'], row['ci'])}")
+        if row["natural_rate"] is not None:
+            print(f"  {f'  natural images {name} accepts':<32} {percent(row['natural_rate'], row['natural_ci'])}")
     effects = f"{_effect(figures, 'accuracy_standard')} under E, {_effect(figures, 'accuracy_judge')} under the judge"
     print(f"  intervals over {figures['classes']} classes; design effect of the accuracy {effects}")
     for line in assumptions(figures):

@@ -403,6 +403,28 @@ def test_a_bad_list_is_refused_with_line_and_field(tmp_path: Path, text: str, co
     assert "\n" not in str(caught.value) and not (tmp_path / "out").exists()
 
 
+def test_further_models_stand_in_the_cell_of_the_transfer_with_their_own_naturals(folders: Path, tmp_path: Path):
+    for setup in SETUPS[:1]:
+        for name, share in (("of_e", 5), ("of_other", 10)):
+            rows = [(f"{i}.png", "yes" if i < share else "no") for i in range(40)]
+            write_csv(tmp_path / name / setup.id / "prediction.csv", "filename,prediction", rows)
+    standard = str(folders / "standard")
+    words = ["--runs", str(folders / "n1"), "--standard", standard, "--target", standard, "--others", f"Net={standard}"]
+    words += ["--naturals", str(tmp_path / "of_e"), "--naturals_others", f"Net={tmp_path / 'of_other'}"]
+    result = compare(tmp_path / "out", *words)
+    rows = {(row["setup"], row["judge"]): row for row in result["rows"]}
+    row = rows[SETUPS[0].name, "gemini"]
+    assert (row["natural_rate"], row["type_i_transfer_to"]["Net"]["natural_rate"]) == (0.125, 0.25)
+    assert row["type_i_transfer_to"]["Net"]["transfer"] == row["type_i_transfer"] == 1.0
+    assert rows[SETUPS[1].name, "gemini"]["type_i_transfer_to"]["Net"]["natural_rate"] is None
+    (shown, *_) = [
+        line["Type-I transfer"]
+        for line in listed((tmp_path / "out" / "compare.html").read_text(), "setups")
+        if line["Set-up"] == SETUPS[0].name
+    ]
+    assert re.fullmatch(r"100.00% .* naturals 12.50% .* to Net 100.00% .* naturals 25.00% .*", shown)
+
+
 def test_options_that_do_not_fit_are_refused(folders: Path, tmp_path: Path):
     run, standard = str(folders / "n4"), str(folders / "standard")
     for options, complaint in (

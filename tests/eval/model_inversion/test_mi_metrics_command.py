@@ -216,7 +216,11 @@ def test_type_i_transfer_to_several_evaluation_models(tmp_path: Path, capsys: py
     target = write_csv(tmp_path / "t.csv", "filename,prediction", rows)
     second = [(name, "yes" if i == 0 else "no") for i, (name, _) in enumerate(rows) if i != 5]
     other = write_csv(tmp_path / "other.csv", "filename,prediction", second)
-    found = measure(tmp_path, "--target", str(target), "--others", f"ResNet={other}", f"Third={target}")
+    taken = write_csv(
+        tmp_path / "n.csv", "filename,prediction", [(f"{i}.png", "yes" if i < 3 else "no") for i in range(20)]
+    )
+    words = ["--target", str(target), "--others", f"ResNet={other}", f"Third={target}"]
+    found = measure(tmp_path, *words, "--naturals_others", f"ResNet={taken}")
     to = found["type_i_transfer_to"]
     assert {name: (row["n"], row["transfer"]) for name, row in to.items()} == {
         "E": (6, pytest.approx(4 / 6)),
@@ -224,7 +228,13 @@ def test_type_i_transfer_to_several_evaluation_models(tmp_path: Path, capsys: py
         "Third": (6, 1.0),
     }
     assert to["E"]["transfer"] == found["type_i_transfer"] and to["E"]["ci"] == found["ci"]["type_i_transfer"]
-    assert "Type-I transfer to ResNet        20.00% [" in capsys.readouterr().out
+    assert {name: row["natural_rate"] for name, row in to.items()} == {"E": None, "ResNet": 0.15, "Third": None}
+    printed = capsys.readouterr().out
+    assert (
+        "Type-I transfer to ResNet        20.00% [" in printed and "natural images ResNet accepts  15.00% [" in printed
+    )
+    with pytest.raises(InputError, match="naturals_others: 'Fourth' is none of --others"):
+        measure(tmp_path, *words, "--naturals_others", f"Fourth={taken}")
     assert "other ResNet" in json.loads((tmp_path / "m.run.json").read_text())["inputs"]
     for wrong in ("ResNet", "=x.csv", "E=x.csv", "a="):
         with pytest.raises(InputError, match="must be NAME=PATH"):
