@@ -40,9 +40,10 @@ _SECRETS = {
     "a token of a service": (
         r"\b(?:npm_|pypi-|gl(?:pat|rt|dt|ft|ptt|cbt|soat|imt|agent|oas|ffct)-|dckr_[po]at_|do[opr]_v1_|dapi(?=[0-9a-f]{32})"
         r"|gsk_|r8_|pplx-|xai-|nvapi-|fw_|wandb_v1_|KGAT_|hv[sbr]\.|glsa_|glc_|shp(?:at|ca|pa|ss)_|ntn_|lin_api_|PMAK-|NRAK-"
-        r"|sntry[su]_|sbp_|ATATT3|rubygems_|pul-|pn[ub]_|pscale_\w{2,5}_|tskey-|dp\.(?:pt|st|ct|sa|scim|audit)\.|fig[du]_"
-        r"|HRKU-|rpa_|jina_|lsv2_|pcsk_|f[mo][12]_|cio(?=\w{32}\b)|oy2(?=[a-z0-9]{43}\b)|EAAA(?=\w{56})|sq0[a-z]{3}-|key-|pa-"
-        r"(?=[\w-]{43}\b)|a[ks]-(?=\w{22}\b)|sk_(?=[0-9a-f]{40})|secret_|pat\w{14}\.|\w{14}\.atlasv1\.|s\.(?=\w{24}\b))"
+        r"|sntry[su]_|sbp_|ATATT3|rubygems_|pul-(?=[0-9a-f]{40}\b)|pn[ub]_|pscale_\w{2,5}_|tskey-|fig[du]_|HRKU-|rpa_"
+        r"|dp\.(?:pt|st|ct|sa|scim|audit)\.|jina_(?=[0-9a-f]{32})|lsv2_|pcsk_|f[mo][12]_|cio(?=\w{32}\b)|sq0[a-z]{3}-"
+        r"|oy2(?=[a-z0-9]{43}\b)|EAAA(?=\w{56})|key-(?=[0-9a-f]{32}\b)|pa-(?=[\w-]{43}\b)|a[ks]-(?=\w{22}\b)"
+        r"|sk_(?=[0-9a-f]{40})|secret_(?=[A-Za-z0-9]{43}\b)|pat\w{14}\.|\w{14}\.atlasv1\.|s\.(?=\w{24}\b))"
         r"(?=[\w=-]*\d)[\w=-]{20,}"
         r"|\b[0-9a-f]{32}\.\w{16}\b|\b\d/\d{10,}:[0-9a-f]{32}\b|discord(?:app)?\.com/api/webhooks/\d+/[\w-]{30,}"
     ),
