@@ -56,7 +56,8 @@ def counts_of(judge_by_e: Ints) -> Ints:
 
 def truths(cells: NDArray[np.float64] = GOLDEN) -> dict[str, float]:
     """The figures of infinitely many classes."""
-    measured, _ = rates.measure(counts_of((cells[None] * 1_500_000).round().astype(np.int64)), resamples=0)
+    counts = counts_of((cells[None] * 1_500_000).round().astype(np.int64))
+    measured, _ = rates.measure(counts, rates.Counting(resamples=0))
     names = ("accuracy_standard", "accuracy_judge", "accuracy_gap", "fpr", "fnr", "kappa")
     found = {name: measured.figures[name] for name in names}
     e, judge = zip(*SETUPS, strict=True)
@@ -77,9 +78,9 @@ def intervals(
     cells: NDArray[np.float64],
 ) -> tuple[dict[str, Sequence[float] | None], float]:
     """Those of one round, by the names of ``truths`` but tau; and the design effect of the judge's accuracy."""
-    seed = int(rng.integers(2**31))
+    counting = rates.Counting(resamples=resamples, seed=int(rng.integers(2**31)))
     counts = counts_of(draw(cells, classes, images, correlation, rng))
-    measured, shares = rates.measure(counts, resamples=resamples, seed=seed)
+    measured, shares = rates.measure(counts, counting)
     rejected = rng.binomial(counts[:, rates.NO], T_ACCEPTS)  # by the judge, of what T accepts
     joint = np.zeros((classes, 5, 5, 2), dtype=np.int64)
     joint[:, :2, :2, 0] = draw(SECOND_JUDGE, classes, images, correlation, rng)
@@ -87,7 +88,7 @@ def intervals(
     return {
         **measured.intervals,
         "type_i_transfer": ClusteredShare.of(rejected[:, 1], rejected.sum(axis=1)).interval,
-        "difference": effect(joint, refused_as_no=False, resamples=resamples, seed=seed)["ci"]["difference"],
+        "difference": effect(joint, counting)["ci"]["difference"],
         "plain": wilson_interval(yes.part, yes.whole),
     }, yes.design_effect or np.nan
 
@@ -102,7 +103,7 @@ def interval_of_tau(
         cells = np.outer([judge, 1 - judge], [e, 1 - e])
         counts = counts_of(draw(cells, classes, images, correlation, rng))
         judged.append(Judged(str(len(judged)), "data", dict(zip(names, counts, strict=True))))
-    return ranking(judged, resamples=resamples, seed=int(rng.integers(2**31)))["ci"]["tau"]
+    return ranking(judged, rates.Counting(resamples=resamples, seed=int(rng.integers(2**31))))["ci"]["tau"]
 
 
 def holds(bounds: Sequence[float] | None, value: float) -> bool:

@@ -13,15 +13,17 @@ import difflib
 import enum
 import errno
 import io
+import math
 import os
 import sys
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TextIO
 
 from tqdm import tqdm
 
+import cprt.quiet  # noqa: F401 - before a command imports what speaks
 from cprt.errors import InputError, one_line
 from cprt.files import read_yaml_lines, without_halves
 from cprt.numbers import is_number, number, whole
@@ -33,6 +35,7 @@ def option(
 ) -> Any:
     """A field of an options dataclass: its line in ``--help``, its default (none: required), ``choices``.
 
+    A number says by ``least`` and ``most`` what it may be (null where that is allowed).
     An option ``out`` that names a folder says by ``writes`` what the command leaves there (``check_output``).
     """
     about = {"help": help, **metadata}
@@ -59,9 +62,8 @@ def parse(
         def error(self, message: str) -> NoReturn:  # argparse would print the whole usage first
             raise InputError(f"{message} (see --help)")
 
-        def add_argument(
-            self, *names: str, positional: bool = False, writes: Any = None, **options: Any
-        ) -> argparse.Action:
+        def add_argument(self, *names: str, positional: bool = False, **options: Any) -> argparse.Action:
+            options = {name: value for name, value in options.items() if name not in _OURS}
             if positional:
                 names, options = (names[0].removeprefix("--"),), {**options, "nargs": "*"}
             kind = getattr(options.get("type"), "__name__", None)  # where null is allowed, TRL wraps int and float
@@ -82,7 +84,7 @@ def parse(
     config, argv = _take_config(argv)
     if config is not None:
         values = _read_yaml(config)
-        _check(values, kinds, config)
+        check_values(values, kinds, config)
         parser.set_defaults_with_config(**{key: value for key, (value, _) in values.items()})
     if "-h" in argv or "--help" in argv:
         parser.print_help()
@@ -91,15 +93,20 @@ def parse(
         *parsed, _, unknown = parser.parse_args_into_dataclasses(
             args=argv, look_for_args_file=False, return_remaining_strings=True
         )
+        for row in parsed:
+            _check_ranges(row)
     except InputError:
         raise
     except (ValueError, TypeError, ImportError) as error:  # a __post_init__ that refuses, or lacks a package
         where = f"{config}: " if config else ""
         raise InputError(where + " ".join(str(error).split())) from error
     for row in parsed:
-        for field in dataclasses.fields(row):  # names of photos may be any bytes
-            if not field.metadata.get("positional") and not _is_text(value := getattr(row, field.name)):
+        for field in dataclasses.fields(row):
+            value = getattr(row, field.name)
+            if not field.metadata.get("positional") and not _is_text(value):  # names of photos may be any bytes
                 raise InputError(f"{field.name}: {value!r} holds a NUL character, or is not UTF-8")
+            if value == "" and field.default != "":  # a variable of the shell that is not set
+                raise InputError(f"{field.name}: is empty")
     if unknown:
         near = difflib.get_close_matches(unknown[0].lstrip("-"), _options(kinds), n=1)
         raise InputError(f"unknown argument {unknown[0]}" + (f" (did you mean --{near[0]}?)" if near else ""))
@@ -109,6 +116,17 @@ def parse(
                 read = {name: value for name, value in vars(row).items() if name != "out"}
                 check_output(prog or "", row.out, field.metadata.get("writes"), {**read, "config": config})
     return tuple(parsed)
+
+
+_OURS = ("writes", "least", "most")  # of a field's metadata, and no business of argparse
+
+
+def _check_ranges(row: Any) -> None:
+    for field in dataclasses.fields(row):
+        least, most, value = field.metadata.get("least"), field.metadata.get("most"), getattr(row, field.name)
+        if least is not None and value is not None and not least <= value <= (math.inf if most is None else most):
+            rule = f"be {least:,} to {most:,}" if most is not None else f"be at least {least}"
+            raise ValueError(f"{field.name} must {rule if least or most else 'not be negative'}, not {value}")
 
 
 _STRICT: dict[str, Callable[[str], Any]] = {"int": whole, "float": number}
@@ -188,7 +206,7 @@ def _silence(stream: TextIO) -> None:
 
 
 def _take_config(argv: list[str]) -> tuple[str | None, list[str]]:
-    """The value of --config (both spellings) and the other arguments."""
+    """The value of --config (both spellings) and the other arguments. Raises InputError."""
     rest, found = [], []
     words = iter(argv)
     for word in words:
@@ -201,12 +219,14 @@ def _take_config(argv: list[str]) -> tuple[str | None, list[str]]:
             found.append(word.removeprefix("--config="))
         else:
             rest.append(word)
+        if word.endswith("=--"):  # argparse takes it for no value at all
+            raise InputError(f"{word.removesuffix('=--')}: -- is no value")
     if len(found) > 1:
         raise InputError("--config may be given only once")
     return (found[0] if found else None), rest
 
 
-def _read_yaml(path: str) -> dict[str, tuple[Any, int]]:
+def _read_yaml(path: str) -> dict[str, tuple[Any, int | None]]:
     """Top-level key -> (value, line number)."""
     content, lines = read_yaml_lines(path)
     if not isinstance(content, dict):
@@ -214,8 +234,8 @@ def _read_yaml(path: str) -> dict[str, tuple[Any, int]]:
     return {key: (value, lines.get(key, 1)) for key, value in content.items()}
 
 
-def _check(values: dict[str, tuple[Any, int]], kinds: Sequence[type], path: str) -> None:
-    """Every YAML key is an option and every value has its type."""
+def check_values(values: Mapping[str, tuple[Any, int | None]], kinds: Sequence[type], path: str) -> None:
+    """Every key from YAML is an option of ``kinds``, and every value, with the number of its line, has its type."""
     options = _options(kinds)
     for key, (value, line) in values.items():
         if key not in options:

@@ -216,16 +216,32 @@ def write_bytes(path: str | Path, content: bytes) -> None:
             left.unlink(missing_ok=True)
 
 
+def lock(descriptor: int, place: str | Path, choose: str = "") -> None:
+    """Keep other runs out of a file or folder for as long as this descriptor is open, at most until the process ends.
+
+    Args:
+        place: what the error names.
+        choose: the option by which another place is chosen.
+
+    Raises InputError when another run holds it.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        wait = f"wait for it or choose another {choose}" if choose else "wait for it to end"
+        raise InputError.at(place, f"another run is writing here; {wait}") from error
+
+
 @contextmanager
-def claim(lock: Path, refusal: str) -> Iterator[None]:
-    """Keeps a second run out of the folder of ``lock``, a file made for that. Raises InputError in that run."""
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    with open(lock, "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise InputError.at(lock.parent, refusal) from error
+def locked(folder: Path, choose: str = "") -> Iterator[None]:
+    """``lock`` on a folder, made if need be. Raises InputError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        lock(descriptor, folder, choose)
         yield
+    finally:
+        os.close(descriptor)
 
 
 def _runs(process: int) -> bool:

@@ -33,6 +33,24 @@ def human_agreement_by_level() -> dict[int, float]:
     return {int(level): percent for level, percent in _published()["human_agreement_percent_by_level"].items()}
 
 
+def model_agreement_by_level() -> dict[str, dict[int, float | str]]:
+    """``model_human`` and ``model_model`` -> level -> average agreement in per cent, or a range in words (4.1)."""
+    found = _published()["model_agreement_percent_by_level"]
+    return {name: {int(level): percent for level, percent in levels.items()} for name, levels in found.items()}
+
+
+def figure6() -> dict[str, Any]:
+    """``examples`` of counts, lexicographic score and severity score (A.6), and how many ``combinations`` there are."""
+    found: dict[str, Any] = _published()["figure6"]
+    return found
+
+
+def figure7() -> dict[str, dict[str, int]]:
+    """Split -> ``all`` photos and, of the evaluation split, those of each level (Table 1, C.2)."""
+    levels = {str(level): count for level, count in table1().items()}
+    return {"evaluation": {"all": sum(levels.values()), **levels}, "SFT": {"all": _published()["sft_photos"]}}
+
+
 def table6() -> list[dict[str, Any]]:
     """Rows of ``prompting``, ``model`` and figures under the names of metrics.json, in the paper's order."""
     table = _published()["table6"]

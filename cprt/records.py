@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +17,7 @@ from cprt.numbers import is_number
 from cprt.taxonomy import Taxonomy
 
 Row = TypeVar("Row", "Label", "Pair", "Prediction")
+_LEFT_OUT = {"left_out": True}  # of a row, where it is None
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,20 @@ class Pair:
 
 @dataclass(frozen=True)
 class Prediction:
-    """One answer of one model. Scores are null unless ``status`` is ok; ``error`` says what went wrong."""
+    """One answer of one model. Scores are null unless ``status`` is ok; ``error`` says what went wrong.
+
+    What only structured answers have is left out of other rows:
+
+    Attributes:
+        willing: the share of the answer's probability that a free model gives it, 1 where the form forbade nothing that
+            it would have written (``cprt.models.decoding.grammar.Held``). None at an endpoint.
+        mean_score, level_mean_score, likeliest_score: by the exact function from probabilities of lists of attributes
+            (``cprt.guidance.risk.Risk``): over all lists, those of the most probable level, the most probable one.
+        score_deviation, score_band: standard deviation over all lists, and between which scores 90% of them lie.
+        list_mass: the probability of the lists that were found.
+        attribute_probabilities: key -> probability that it is present.
+        lists: the five most probable, each with ``attributes``, ``probability`` and its exact ``score``.
+    """
 
     id: str
     model: str | None
@@ -68,6 +82,34 @@ class Prediction:
     composed_score: float | None = None
     label_mass: float | None = None
     error: str | None = None
+    willing: float | None = field(default=None, metadata=_LEFT_OUT)
+    mean_score: float | None = field(default=None, metadata=_LEFT_OUT)
+    level_mean_score: float | None = field(default=None, metadata=_LEFT_OUT)
+    likeliest_score: float | None = field(default=None, metadata=_LEFT_OUT)
+    score_deviation: float | None = field(default=None, metadata=_LEFT_OUT)
+    score_band: list[float] | None = field(default=None, metadata=_LEFT_OUT)
+    list_mass: float | None = field(default=None, metadata=_LEFT_OUT)
+    attribute_probabilities: dict[str, float] | None = field(default=None, metadata=_LEFT_OUT)
+    lists: list[dict[str, Any]] | None = field(default=None, metadata=_LEFT_OUT)
+
+
+def _is_unit(value: Any) -> bool:
+    return is_number(value) and 0 <= value <= 1
+
+
+def _is_band(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(map(_is_unit, value)) and value[0] <= value[1]
+
+
+def _are_lists(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(one, dict)
+        and isinstance(one.get("attributes"), list)
+        and all(isinstance(key, str) for key in one["attributes"])
+        and _is_unit(one.get("probability"))
+        and _is_unit(one.get("score"))
+        for one in value
+    )
 
 
 class _Fields:
@@ -99,7 +141,7 @@ class _Fields:
         return self.get(field, lambda value: type(value) is int and value in (1, 2, 3, 4), "1, 2, 3 or 4", optional)
 
     def unit(self, field: str, optional: bool = False) -> Any:
-        value = self.get(field, lambda value: is_number(value) and 0 <= value <= 1, "a number from 0 to 1", optional)
+        value = self.get(field, _is_unit, "a number from 0 to 1", optional)
         return None if value is None else float(value)
 
     def path(self, field: str, value: Any) -> str:
@@ -205,6 +247,20 @@ def read_predictions(path: str | Path) -> list[Prediction]:
             composed_score=row.unit("composed_score", optional=True),
             label_mass=row.unit("label_mass", optional=True),
             error=row.text("error", optional=True),
+            willing=row.unit("willing", optional=True),
+            mean_score=row.unit("mean_score", optional=True),
+            level_mean_score=row.unit("level_mean_score", optional=True),
+            likeliest_score=row.unit("likeliest_score", optional=True),
+            score_deviation=row.unit("score_deviation", optional=True),
+            score_band=row.get("score_band", _is_band, "two numbers from 0 to 1, the lower one first", optional=True),
+            list_mass=row.unit("list_mass", optional=True),
+            attribute_probabilities=row.get(
+                "attribute_probabilities",
+                lambda value: isinstance(value, dict) and all(map(_is_unit, value.values())),
+                "an object of numbers from 0 to 1",
+                optional=True,
+            ),
+            lists=row.get("lists", _are_lists, "a list of attributes with probability and score", optional=True),
         )
 
     return _read(path, parse)
@@ -296,8 +352,17 @@ def _whole_text(value: Any) -> Any:
 
 def write_jsonl(path: str | Path, rows: Iterable[Label | Pair | Prediction | dict[str, Any]]) -> None:
     """Write all rows, or nothing."""
-    lines = (row if isinstance(row, dict) else asdict(row) for row in rows)
+    lines = (row if isinstance(row, dict) else _to_json(row) for row in rows)
     write_text(path, "".join(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n" for line in lines))
+
+
+def _to_json(row: Label | Pair | Prediction) -> dict[str, Any]:
+    values = {one.name: getattr(row, one.name) for one in fields(row) if not one.metadata.get("left_out")}
+    return values | {
+        one.name: value
+        for one in fields(row)
+        if one.metadata.get("left_out") and (value := getattr(row, one.name)) is not None
+    }
 
 
 def write_json(path: str | Path, content: Any) -> None:

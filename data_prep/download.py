@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from cprt.config import fits, option, parse, run
 from cprt.errors import InputError
-from cprt.files import claim, is_safe_path
+from cprt.files import is_safe_path, locked
 from cprt.provenance import file_digest, write_run
 from cprt.records import inside, read_object, write_json
 from data_prep.transfer.archives import stage_of, unpack
@@ -121,10 +121,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     archives, labels = args.wanted()
     out = Path(args.out)
     if args.dry_run:
-        _plan(out, _Record(out), archives, labels, args)
+        _plan(out, DownloadRecord(out), archives, labels, args)
         return
-    with claim(out / "archives" / ".lock", "another run is downloading here; wait for it to end"):
-        record = _Record(out)
+    with locked(out / "archives"):
+        record = DownloadRecord(out)
         if not _plan(out, record, archives, labels, args):
             print(f"{out}: everything is there, nothing was fetched")
             return
@@ -145,7 +145,7 @@ _ODD = "is not as cprt download leaves it; move the file away to start anew"
 _KEPT = {"sha256": str, "size": int, "mtime_ns": int, "into": str | None, "files": int | None, "bytes": int | None}
 
 
-class _Record:
+class DownloadRecord:
     """``archives/downloads.json``: what was fetched and unpacked, and ``NAME.files.json`` for what it unpacked to."""
 
     def __init__(self, out: Path):
@@ -200,7 +200,7 @@ class _Record:
         return self.path.with_name(f"{name}.files.json")
 
 
-def _bring(archive: Archive, out: Path, record: _Record, args: DownloadArguments) -> dict[str, Any]:
+def _bring(archive: Archive, out: Path, record: DownloadRecord, args: DownloadArguments) -> dict[str, Any]:
     """Fetch and unpack one archive, as far as that is still to do; what the run record says of it."""
     if _is_unpacked(archive, out, record):
         return {"fetched": False, "unpacked": False, **record.of(archive)}
@@ -235,7 +235,7 @@ def _bring(archive: Archive, out: Path, record: _Record, args: DownloadArguments
     return {"fetched": not fetched, "unpacked": True, "received": received, **record.of(archive)}
 
 
-def _is_unpacked(archive: Archive, out: Path, record: _Record) -> bool:
+def _is_unpacked(archive: Archive, out: Path, record: DownloadRecord) -> bool:
     """Whether every file that the archive unpacked to is there in its size."""
     record.of(archive)
     files = record.files(archive)
@@ -243,7 +243,7 @@ def _is_unpacked(archive: Archive, out: Path, record: _Record) -> bool:
     return bool(files) and all(_size(folder / path) == size for path, size in files.items())
 
 
-def _verify(archive: Archive, path: Path, record: _Record) -> bool:
+def _verify(archive: Archive, path: Path, record: DownloadRecord) -> bool:
     """Whether the archive is there and right. One that was put there by hand is taken if it is what is expected."""
     size = _size(path)
     if size is None:
@@ -260,7 +260,7 @@ def _verify(archive: Archive, path: Path, record: _Record) -> bool:
 
 
 def _plan(
-    out: Path, record: _Record, archives: list[Archive], labels: HubFiles | None, args: DownloadArguments
+    out: Path, record: DownloadRecord, archives: list[Archive], labels: HubFiles | None, args: DownloadArguments
 ) -> bool:
     """Print what is to be done; whether that is anything. Raises InputError when there is no room for it."""
     room, unknown, work = 0, False, False
@@ -310,7 +310,10 @@ def _print(out: Path, report: dict[str, Any]) -> None:
 
 
 def _size(path: Path) -> int | None:
-    return path.stat().st_size if path.is_file() else None
+    try:
+        return path.stat().st_size if path.is_file() else None
+    except (OSError, ValueError):  # a name out of a damaged list: too long, or with a zero byte
+        return None
 
 
 def _gb(count: int | None) -> str:

@@ -20,7 +20,7 @@ from PIL import Image
 
 from cprt.config import option, parse, run
 from cprt.errors import InputError, one_line
-from cprt.files import claim
+from cprt.files import locked
 from cprt.images import ImageIndex, check_ratio, image_size, in_parallel, list_photos, load_image
 from cprt.provenance import write_run
 from cprt.records import read_json, write_json, write_jsonl
@@ -104,7 +104,7 @@ def cache_images(
             return False, f"cannot have its name in the cache ({error.strerror})"
         return True, None
 
-    with claim(out / ".lock", "another run is writing here; wait for it or choose another --out"):
+    with locked(out, "--out"):
         _settle(out, {"max_pixels": max_pixels, "quality": quality})
         done = dict(zip(targets, in_parallel(make, list(targets), "resizing", workers), strict=True))
         reasons |= {path: why for path, (_, why) in done.items() if why is not None}
@@ -170,13 +170,13 @@ def _settle(out: Path, how: dict[str, int]) -> None:
     """See to it that only photos made in this way count as done. Raises InputError for a folder of other photos."""
     note = out / "cache.json"
     there = [out / path for path in list_photos(out).photos]
-    if not note.is_file() and there:
-        raise InputError.at(out, "holds photos that cprt images did not make; choose another --out")
     try:
-        settled = note.is_file() and read_json(note) == how
-    except InputError:
-        settled = False
-    if not settled:
+        noted = read_json(note) if note.is_file() else {}
+    except InputError:  # ours, and damaged
+        noted = None
+    if there and isinstance(noted, dict) and noted.keys() != how.keys():  # none, or another program's
+        raise InputError.at(out, "holds photos that cprt images did not make; choose another --out")
+    if noted != how:
         for path in there:
             os.utime(path, ns=(_STALE, _STALE), follow_symlinks=False)
         write_json(note, how)
@@ -184,16 +184,15 @@ def _settle(out: Path, how: dict[str, int]) -> None:
 
 def _is_done(target: Path, source: os.stat_result) -> bool:
     """Whether a whole photo made from this state of its source is there."""
-    try:
-        with open(target, "rb") as file:
-            state = os.fstat(file.fileno())
-            # A file put in the place of another can bear the same time of change; its inode's is its own.
-            if state.st_mtime_ns != source.st_mtime_ns or state.st_ctime_ns < source.st_ctime_ns:
-                return False
-            end = os.pread(file.fileno(), 2, max(state.st_size - 2, 0))
-            return end == b"\xff\xd9"  # a power cut leaves zeros, or nothing
-    except FileNotFoundError:
+    if not target.is_file():  # a pipe that took its place would wait for ever
         return False
+    with open(target, "rb") as file:
+        state = os.fstat(file.fileno())
+        # A file put in the place of another can bear the same time of change; its inode's is its own.
+        if state.st_mtime_ns != source.st_mtime_ns or state.st_ctime_ns < source.st_ctime_ns:
+            return False
+        end = os.pread(file.fileno(), 2, max(state.st_size - 2, 0))
+        return end == b"\xff\xd9"  # a power cut leaves zeros, or nothing
 
 
 def _write(image: Image.Image, target: Path, quality: int, source: os.stat_result) -> None:

@@ -99,7 +99,7 @@ def read_vispr(folder: str | Path, split: str, images: str | Path | None = None)
         if id not in there:
             continue
         file = annotations / f"{id}.json"
-        image_path, labels, safe = _read_annotation(file, id)
+        image_path, labels, safe = read_annotation(file, id)
         try:
             image = index.find(image_path.removeprefix("images/"))
         except ValueError as error:
@@ -141,7 +141,7 @@ def _read_list(path: Path, name: str) -> list[str]:
     return list(lines)
 
 
-def _read_annotation(path: Path, id: str) -> tuple[str, list[str], bool]:
+def read_annotation(path: Path, id: str) -> tuple[str, list[str], bool]:
     """Image path, labels (each once, in their order) and the safe flag of one annotation. Raises InputError."""
     content = read_object(path)
     stated = content.get("id", id)

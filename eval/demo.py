@@ -48,6 +48,7 @@ def main() -> None:
     columns: dict[str, Figures] = {**metrics}
     columns |= {f"tuned, {name}": metrics["tuned"].decodings[name] for name in ("expected", "composed")}
     print(f"\n{table(columns)}\n")
+    print(f"{where_it_errs(metrics['tuned'])}\n")
     print(f"The demo took {seconds:.0f} seconds. It proves the pipeline, not that the tiny model knows privacy.")
     for path, what in (
         ("scores.png", "scores by true level, base and tuned"),
@@ -118,6 +119,17 @@ def table(metrics: Mapping[str, Figures]) -> str:
         cells = [f"{show(figures.figure(key))} {_interval(figures.ci.get(key))}" for figures in metrics.values()]
         lines.append(f"{head:<12}" + "".join(f"{cell:<24}" for cell in cells).rstrip())
     return "\n".join(lines)
+
+
+def where_it_errs(metrics: Metrics) -> str:
+    """Bias by true level, and pairs within a level against chance (paper 5.3), in two lines."""
+    bias = ", ".join(f"{level}: {show(errors.bias)}" for level, errors in metrics.errors_by["level"].items())
+    order, p = metrics.intra_level_accuracy_no_ties, metrics.intra_level_against_chance["p"]
+    chance = "below 0.001" if p is not None and p < 0.001 else show(p)
+    return (
+        f"Tuned, bias by true level: {bias}\n"
+        f"Tuned, pairs within a level that it tells apart: {show(order)} in their order, p {chance} against chance"
+    )
 
 
 def _interval(interval: list[float] | None) -> str:

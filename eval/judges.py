@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from cprt.answers.structure import Structure, structure
 from cprt.errors import InputError
 from cprt.models.adapter import read_record, recorded_prompt
 from cprt.models.spec import ModelSpec, Request, read_specs
@@ -21,12 +22,16 @@ TOP_LOGPROBS = 20  # the most that OpenAI's interface gives
 
 @dataclass(frozen=True)
 class Judge:
-    """A model asked with one prompt. ``name`` is that of its folder, ``model`` what its rows call the model."""
+    """A model asked with one prompt. ``name`` is that of its folder, ``model`` what its rows call the model.
+
+    ``structure``: the form that its answers are held to; None: they are free.
+    """
 
     name: str
     spec: ModelSpec
     prompt: Prompt
     expected: bool
+    structure: Structure | None = None
 
     @property
     def model(self) -> str:
@@ -37,7 +42,7 @@ class Judge:
         lead_in = None
         if self.expected and self.spec.base_url is None:
             lead_in = f'{{"{self.prompt.score_key}": ' if self.prompt.target == "score" else ""
-        return Request(self.prompt.messages(), (photo,), lead_in)
+        return Request(self.prompt.messages(), (photo,), lead_in, self.structure)
 
     def record(self) -> dict[str, Any]:
         """How its answers were decoded, for the run record."""
@@ -50,6 +55,10 @@ class Judge:
         if self.expected:
             local = "the tree of all scores"
             decoding["expected"] = local if self.spec.base_url is None else f"top_logprobs {self.spec.top_logprobs}"
+        if self.structure is not None:
+            if self.expected and self.structure.keys and self.spec.base_url is None:
+                decoding["lists"] = "the most probable lists of attributes"
+            decoding["structured"] = "a grammar" if self.spec.base_url is None else "a JSON schema"
         return decoding
 
 
@@ -59,6 +68,7 @@ def from_options(
     prompts: Sequence[str],
     target: str | None,
     decoding: str,
+    structured: bool,
     taxonomy: Taxonomy,
     **options: Any,
 ) -> list[Judge]:
@@ -73,7 +83,7 @@ def from_options(
         for name, adapter in zip(names, stacked, strict=True)
     ]
     specs = [ModelSpec.read(row, "options") for row in rows]
-    return _judges([(spec, prompts, target) for spec in specs], _are_several([prompts]), decoding, taxonomy)
+    return _judges([(spec, prompts, target) for spec in specs], _are_several([prompts]), decoding, structured, taxonomy)
 
 
 def from_rows(
@@ -81,6 +91,7 @@ def from_rows(
     prompts: Sequence[str],
     target: str | None,
     decoding: str,
+    structured: bool,
     only: Sequence[str],
     taxonomy: Taxonomy,
 ) -> list[Judge]:
@@ -107,10 +118,10 @@ def from_rows(
         if name not in names:
             raise InputError(f"only: no model is called {name!r} (there are {', '.join(names)})")
     asked = [(spec, *how) for spec, how in zip(specs, own, strict=True) if not only or spec.name in only]
-    return _judges(asked, _are_several(own_prompts for own_prompts, _ in own), decoding, taxonomy)
+    return _judges(asked, _are_several(own_prompts for own_prompts, _ in own), decoding, structured, taxonomy)
 
 
-def rows_at_hand(rows: Sequence[Mapping[str, Any]], only: Sequence[str]) -> list[Mapping[str, Any]]:
+def rows_at_hand(rows: Sequence[dict[str, Any]], only: Sequence[str]) -> list[dict[str, Any]]:
     """The ``models`` of a YAML without those that are ``optional`` and whose prompt file is not there.
 
     Each that is left out is printed. One that ``only`` names stays: asking it says what is missing.
@@ -126,6 +137,8 @@ def rows_at_hand(rows: Sequence[Mapping[str, Any]], only: Sequence[str]) -> list
             kept.append(row)
         elif not only:
             print(f"note: {row.get('name')} is left out: its prompt {missing[0]} is not there")
+    if rows and not kept:
+        raise InputError("models: no row is left to ask")
     return kept
 
 
@@ -174,7 +187,11 @@ def _name(model: str, prompt: str, several: bool) -> str:
 
 
 def _judges(
-    asked: Sequence[tuple[ModelSpec, Sequence[str], str | None]], several: bool, decoding: str, taxonomy: Taxonomy
+    asked: Sequence[tuple[ModelSpec, Sequence[str], str | None]],
+    several: bool,
+    decoding: str,
+    structured: bool,
+    taxonomy: Taxonomy,
 ) -> list[Judge]:
     expected = decoding == "expected"
     judges = []
@@ -188,7 +205,8 @@ def _judges(
             spec = replace(spec, top_logprobs=TOP_LOGPROBS)
         for name in _distinct(prompts):
             prompt = choose_prompt(name, target, trained, taxonomy)
-            judges.append(Judge(_name(spec.name, prompt.name, several), spec, prompt, expected))
+            form = structure(prompt.target, taxonomy, prompt.score_key) if structured else None
+            judges.append(Judge(_name(spec.name, prompt.name, several), spec, prompt, expected, form))
             if spec.adapter is not None and trained is not None and prompt.digest != trained.digest:
                 print(f"note: {asked_otherwise(spec.adapter, trained)}")
     doubled = [name for name, count in Counter(judge.name for judge in judges).items() if count > 1]

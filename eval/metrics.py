@@ -1,7 +1,7 @@
 """``cprt metrics``: predictions against labels, from files alone, whatever made them -> metrics.json.
 
 The figures at the top are of the stated score, ``score``. Other ways to a score are never mixed with it: ``decodings``
-holds the same figures for ``expected_score``, ``median_score`` and ``composed_score``, each with its own coverage;
+holds the same figures for each other score of a prediction (``DECODINGS``), each with its own coverage;
 ``calibrated`` for all of these after calibration on hold-out predictions; ``attributes`` says how well attributes are
 seen; ``errors_by`` where the stated score errs (paper 5.3): by true level, number of attributes, and attribute present;
 ``against`` tests the difference to other predictions for the same labels.
@@ -10,7 +10,7 @@ seen; ``errors_by`` where the stated score errs (paper 5.3): by true level, numb
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,10 +18,11 @@ import numpy as np
 
 from cprt.config import option, parse, run
 from cprt.errors import InputError
-from cprt.metrics.attributes import evaluate_attributes
+from cprt.metrics.attributes import evaluate_attributes, evaluate_probabilities
 from cprt.metrics.bootstrap import interval
 from cprt.metrics.breakdown import by_group, groups_of
-from cprt.metrics.calibration import CALIBRATIONS, Fit, refits
+from cprt.metrics.calibration import CALIBRATIONS, Fit, Isotonic, refits
+from cprt.metrics.certainty import evaluate_certainty
 from cprt.metrics.results import Figures, Metrics, to_json
 from cprt.metrics.severity import bootstrap, evaluate, paired_difference
 from cprt.provenance import run_path, sign, write_run
@@ -41,7 +42,14 @@ HEADS = {
     "coverage": "Coverage",
 }
 # Name in metrics.json -> column of predictions.jsonl.
-DECODINGS = {"expected": "expected_score", "median": "median_score", "composed": "composed_score"}
+DECODINGS = {
+    "expected": "expected_score",
+    "median": "median_score",
+    "composed": "composed_score",
+    "likeliest": "likeliest_score",
+    "level_mean": "level_mean_score",
+    "mean": "mean_score",
+}
 STATED = "stated"
 REFITS = 200
 
@@ -54,17 +62,13 @@ class MetricsArguments:
     against: str | None = option("predictions.jsonl of another judge: a paired test of the difference", None)
     calibrate: str | None = option("the judge's predictions for hold-out photos, to calibrate its scores on", None)
     calibrate_labels: str | None = option("labels.jsonl of these hold-out photos", None)
-    resamples: int = option("bootstrap resamples; 0: no intervals", 1000)
-    seed: int = option("of the resamples and of the sampled pairs", 0)
+    resamples: int = option("bootstrap resamples; 0: no intervals", 1000, least=0, most=100_000)
+    seed: int = option("of the resamples and of the sampled pairs", 0, least=0)
     taxonomy: str | None = option("YAML that extends the published taxonomy", None)
 
     def __post_init__(self) -> None:
         if (self.calibrate is None) != (self.calibrate_labels is None):
             raise ValueError("calibrate and calibrate_labels go together")
-        if self.resamples < 0:
-            raise ValueError(f"resamples must not be negative, not {self.resamples}")
-        if self.seed < 0:
-            raise ValueError(f"seed must not be negative, not {self.seed}")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -83,7 +87,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             raise InputError.at(args.calibrate_labels, f"{min(shared)!r} is measured as well: calibration needs others")
         answers = read_predictions(args.calibrate)
         mapped = calibrated(labels, predictions, held_out, answers, taxonomy, args.calibrate, **drawn)
-        metrics = replace(metrics, calibrated=mapped)
+        probabilities = calibrated_probabilities(labels, predictions, held_out, answers, taxonomy, **drawn)
+        metrics = replace(metrics, calibrated=mapped, calibrated_probabilities=probabilities)
     if args.against is not None:
         inputs["against"] = args.against
         other = read_predictions(args.against)
@@ -116,19 +121,24 @@ def measure(
         scores = {row.id: getattr(row, column) for row in predictions}
         if any(score is not None for score in scores.values()):
             decodings[name] = _measure(labels, predictions, scores, taxonomy, file, **drawn)
-    masses = [row.label_mass for row in predictions if row.label_mass is not None]
-    truth = {label.id: label.present(taxonomy) for label in labels if label.labels is not None}
+    truth = _present(labels, taxonomy)
     named = {row.id: row.attributes for row in predictions if row.attributes is not None}
     unknown = next((key for keys in named.values() for key in keys if key not in taxonomy.keys), None)
     if unknown is not None:
         raise InputError.at(file, f"{unknown!r} is not in the taxonomy", field="attributes")
+    probable = {row.id: row.attribute_probabilities for row in predictions if row.attribute_probabilities is not None}
     in_order = [stated.get(label.id) for label in labels]
     present = {row: truth[label.id] for row, label in enumerate(labels) if label.id in truth}
     return Metrics(
         **vars(figures),
         decodings=decodings,
-        label_mass={"n": len(masses), "mean": float(np.mean(masses)), "least": min(masses)} if masses else None,
+        label_mass=_share(row.label_mass for row in predictions),
+        willing=_share(row.willing for row in predictions),
         attributes=evaluate_attributes(truth, named, taxonomy, **drawn) if truth and named else None,
+        attribute_probabilities=(
+            evaluate_probabilities(truth, probable, taxonomy, **drawn) if truth and probable else None
+        ),
+        certainty=_certainty(labels, predictions, **drawn),
         errors_by={
             kind: by_group(
                 [label.score for label in labels],
@@ -139,6 +149,23 @@ def measure(
             for kind, groups in groups_of([label.level for label in labels], present, taxonomy).items()
         },
     )
+
+
+def _certainty(labels: Sequence[Label], predictions: Sequence[Prediction], **drawn: int) -> dict[str, Any] | None:
+    """Of the mean over lists, over the photos that have one."""
+    truth = {label.id: label.score for label in labels}
+    rows = [
+        (truth[row.id], row.mean_score, row.score_deviation, row.score_band)
+        for row in predictions
+        if row.mean_score is not None and row.score_deviation is not None and row.score_band is not None
+    ]
+    return evaluate_certainty(*zip(*rows, strict=True), **drawn) if rows else None
+
+
+def _share(of_rows: Iterable[float | None]) -> dict[str, Any] | None:
+    """How large a share of probability is over the rows that have one."""
+    shares = [share for share in of_rows if share is not None]
+    return {"n": len(shares), "mean": float(np.mean(shares)), "least": min(shares)} if shares else None
 
 
 def calibrated(
@@ -177,6 +204,43 @@ def calibrated(
                 figures.ci_method.update(bootstrap="percentile, over rows and over refits", resamples=REFITS)
             found[name][kind] = replace(figures, fitted={"n": len(known), **calibration.record()})
     return found
+
+
+def calibrated_probabilities(
+    labels: Sequence[Label],
+    predictions: Sequence[Prediction],
+    held_out: Sequence[Label],
+    answers: Sequence[Prediction],
+    taxonomy: Taxonomy,
+    **drawn: int,
+) -> dict[str, Any] | None:
+    """The figures of attributes' probabilities after one isotonic map for all attributes, learnt on the hold-out.
+
+    Rare attributes have too few examples there for a map of their own. The intervals take the map as given.
+    """
+    known, mapped = _present(held_out, taxonomy), {}
+    pairs = [
+        (probability, float(key in known[row.id]))
+        for row in answers
+        if row.attribute_probabilities is not None and row.id in known
+        for key, probability in row.attribute_probabilities.items()
+    ]
+    if not pairs:
+        return None
+    fit = Isotonic.fit(*zip(*pairs, strict=True))
+    for row in predictions:
+        if row.attribute_probabilities is not None:
+            values = fit(list(row.attribute_probabilities.values())).tolist()
+            mapped[row.id] = dict(zip(row.attribute_probabilities, values, strict=True))
+    truth = _present(labels, taxonomy)
+    if not truth or not mapped:
+        return None
+    return evaluate_probabilities(truth, mapped, taxonomy, **drawn) | {"fitted": {"n": len(pairs), **fit.record()}}
+
+
+def _present(labels: Sequence[Label], taxonomy: Taxonomy) -> dict[str, list[str]]:
+    """Id -> attributes that are present, of the labels that say."""
+    return {label.id: label.present(taxonomy) for label in labels if label.labels is not None}
 
 
 def _refitted(
@@ -263,6 +327,8 @@ def summary_line(metrics: Metrics) -> str:
         mass = metrics.label_mass["mean"]
         line += f"; scores hold {mass:.2f} of the probability"
         line += ", which is LITTLE: expected and median scores say hardly anything" if mass < _LOW_MASS else ""
+    if metrics.willing is not None:
+        line += f"; structured, willing {metrics.willing['mean']:.2f}"
     return line
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from cprt.answers import Answer, parse
 from cprt.guidance.advice import compose
-from cprt.models.decoding import Summary, from_top_logprobs, summarise
+from cprt.guidance.risk import Risk
+from cprt.models.decoding.scores import Summary, from_top_logprobs, summarise
 from cprt.models.outcome import Outcome, Reader
 from cprt.models.spec import Response
 from cprt.prompts import Prompt
@@ -29,7 +30,8 @@ def predict(judge: Judge, label: Label, outcome: Outcome[Answer], taxonomy: Taxo
     """The prediction for one label. ``score`` is what the text states; each other way to a score has its own column:
 
     ``expected_score`` and ``median_score`` of the distribution (with ``label_mass``, how much of the probability is on
-    scores at all), ``composed_score`` by the exact function from the attributes that the text names.
+    scores at all), ``composed_score`` by the exact function from the attributes that the text names; and what follows
+    from probabilities of lists, where there are any (see ``Prediction``).
     """
     distribution = (
         _summary(outcome.response, judge.prompt.score_key) if judge.expected and outcome.response is not None else None
@@ -45,6 +47,8 @@ def predict(judge: Judge, label: Label, outcome: Outcome[Answer], taxonomy: Taxo
         }
     if answer.attributes is not None:
         decoded["composed_score"] = compose(answer.attributes, taxonomy).score
+    if outcome.response is not None and outcome.response.lists:
+        decoded |= over_lists(Risk.read(outcome.response.lists, taxonomy))
     return Prediction(
         id=label.id,
         model=judge.model,
@@ -56,8 +60,26 @@ def predict(judge: Judge, label: Label, outcome: Outcome[Answer], taxonomy: Taxo
         level=answer.level,
         stated_level=answer.stated_level,
         attributes=None if answer.attributes is None else list(answer.attributes),
+        willing=None if outcome.response is None else outcome.response.willing,
         **decoded,
     )
+
+
+def over_lists(risk: Risk) -> dict[str, Any]:
+    """The columns of a prediction that say what probabilities of lists come to."""
+    return {
+        "mean_score": risk.mean,
+        "level_mean_score": risk.level_mean,
+        "likeliest_score": risk.likeliest[0][2],
+        "score_deviation": risk.deviation,
+        "score_band": list(risk.band),
+        "list_mass": risk.mass,
+        "attribute_probabilities": risk.attributes,
+        "lists": [
+            {"attributes": list(keys), "probability": probability, "score": score}
+            for keys, probability, score in risk.likeliest
+        ],
+    }
 
 
 def _summary(response: Response, score_key: str) -> Summary | None:

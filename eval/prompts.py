@@ -34,9 +34,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     for name, messages in found.items():
         if not args.only or name in args.only:
             print(f"==== {name} (sha256 {digest(messages)[:12]})")
-            for message in messages:
-                for part in message["content"]:
-                    print(part["text"] if part["type"] == "text" else "<photo>")
+            print(as_text(messages), end="")
+
+
+def as_text(messages: Messages) -> str:
+    """What is sent, each part on lines of its own."""
+    parts = [part for message in messages for part in message["content"]]
+    return "".join(f"{part['text'] if part['type'] == 'text' else '<photo>'}\n" for part in parts)
 
 
 def prompts(taxonomy: Taxonomy, own: Sequence[str] = ()) -> Iterator[tuple[str, Messages]]:

@@ -37,6 +37,7 @@ from eval.judges import Judge, from_options, from_rows, judge_names, photo_of, r
 from eval.metrics import measure, summary_line
 from eval.predictions import predict, reader
 from eval.report.write import write_report
+from eval.served import check_served
 
 RETRY = ("refused", "unparsed")
 DECODINGS = ("greedy", "expected")
@@ -68,9 +69,15 @@ class EvalArguments:
         "what it is to answer; null: as the adapter was trained, else score", None, choices=list(TARGETS)
     )
     decoding: str = option(
-        "expected: also mean and median over the probabilities of all scores", "greedy", choices=DECODINGS
+        "expected: also mean and median over the probabilities of all scores; structured, also over those of all lists",
+        "greedy",
+        choices=DECODINGS,
     )
+    structured: bool = option("hold every answer to the form that is asked for, so that each can be read", False)
     base_url: str | None = option("OpenAI-compatible endpoint that serves the model", None)
+    check_served: bool = option(
+        "first ask adapter and base here about one photo too, and stop where the endpoint says something else", False
+    )
     api_key_env: str | None = option("environment variable with the endpoint's key", None)
     allow_remote: bool = option("photos may go to endpoints on other machines", False)
     retry: list[str] = option(
@@ -105,15 +112,17 @@ class EvalArguments:
                 raise ValueError(f"{name} goes with model; in models each row has its own")
         if self.base_url and len(self.adapter) > 1:
             raise ValueError("adapter: an endpoint serves one as model; name several in models")
+        if self.check_served and not (self.base_url and self.adapter):
+            raise ValueError("check_served needs base_url, and the adapter that it serves")
         if self.only and not self.models:
             raise ValueError("only goes with models")
+        self.models = rows_at_hand(self.models, self.only)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Command line of ``cprt eval``."""
     (args,) = parse(EvalArguments, argv, prog="cprt eval", description=__doc__)
     taxonomy, shard = Taxonomy.load(args.taxonomy), Shard.from_environment()
-    args.models = rows_at_hand(args.models, args.only)
     judges = find_judges(args, taxonomy)
     names = judge_names(args.models, args.prompt, taxonomy) if args.models else [judge.name for judge in judges]
     by_model = [list(group) for _, group in groupby(judges, key=lambda judge: judge.spec.name)]
@@ -133,6 +142,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         check_output("cprt eval", folders[judge.name], WRITES)
     sign("cprt eval", out / "run.json")
     with ResponseCache(out / ANSWERS, shard) as cache:
+        if args.check_served:
+            check_served(judges[0], models[0], paths[0], cache)
         for model, group in zip(models, by_model, strict=True):
             asked = {judge.name: [(model.spec.key(one), one) for one in map(judge.request, paths)] for judge in group}
             requests = {key: request for keyed in asked.values() for key, request in keyed}
@@ -203,7 +214,7 @@ def to_retry(
 def find_judges(args: EvalArguments, taxonomy: Taxonomy) -> list[Judge]:
     """The judges that the options name. Raises InputError."""
     if args.models:
-        return from_rows(args.models, args.prompt, args.target, args.decoding, args.only, taxonomy)
+        return from_rows(args.models, args.prompt, args.target, args.decoding, args.structured, args.only, taxonomy)
     assert args.model is not None
     options = {
         "revision": args.model_revision,
@@ -216,7 +227,9 @@ def find_judges(args: EvalArguments, taxonomy: Taxonomy) -> list[Judge]:
     }
     if args.base_url is not None and args.max_pixels is None:
         del options["max_pixels"]
-    return from_options(args.model, args.adapter, args.prompt, args.target, args.decoding, taxonomy, **options)
+    return from_options(
+        args.model, args.adapter, args.prompt, args.target, args.decoding, args.structured, taxonomy, **options
+    )
 
 
 def write(
@@ -249,6 +262,9 @@ def write(
     print(f"{folder}: {summary_line(metrics)}")
     if all(prediction.status == "error" for prediction in predictions):
         raise InputError(f"{folder}: every photo ended in an error (the first: {predictions[0].error})")
+    free = sum(one.response is not None and "response_format" in one.response.dropped for one in outcomes)
+    if free:
+        print(f"note: {folder}: {free} answers are free ones: the endpoint takes no JSON schema")
     without = sum(row.status == "ok" and row.expected_score is None for row in predictions)
     if judge.expected and without:
         print(f"note: {folder}: {without} answers without an expected score (no probabilities of a score came along)")

@@ -1,10 +1,14 @@
-"""A table as Markdown and as LaTeX."""
+"""A table as CSV, Markdown and LaTeX."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+from cprt.files import write_text
+from cprt.tables import write_csv
 
 Cell = str | int | float | None
 
@@ -23,6 +27,24 @@ class Table:
     caption: str
     columns: list[str]
     rows: list[list[Cell]]
+
+
+def beside(ours: float | None, published: float | None, digits: int) -> list[Cell]:
+    """A figure of ours, the paper's, and the difference."""
+    difference = None if ours is None or published is None else ours - published
+    return [rounded(ours, digits), published, rounded(difference, digits)]
+
+
+def rounded(value: float | None, digits: int) -> float | None:
+    """A figure as tables have it; None stays None."""
+    return None if value is None else round(value, digits)
+
+
+def write_table(path: Path, table: Table) -> None:
+    """Write ``path`` with the endings .csv, .tex and .md."""
+    write_csv(path.with_name(f"{path.name}.csv"), table.columns, table.rows)
+    write_text(path.with_name(f"{path.name}.tex"), latex(table))
+    write_text(path.with_name(f"{path.name}.md"), markdown(table))
 
 
 def markdown(table: Table) -> str:

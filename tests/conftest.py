@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 
 # Before torch is imported anywhere, and handed on to every command that a test starts.
@@ -58,6 +59,25 @@ def tiny_mllama(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tiny_mllama import make
 
     return make(tmp_path_factory.mktemp("tiny_mllama"))
+
+
+@pytest.fixture(scope="session")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Gives the tiny checkpoint with the real parts of a family, "qwen" or "llama", made once for all processes."""
+    import real_parts
+
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def checkpoint(family: str) -> Path:
+        folder = shared / f"real_{family}"
+        with open(shared / f"real_{family}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not folder.is_dir():
+                real_parts.make(family, shared / f"real_{family}.partial").rename(folder)
+        return folder
+
+    return checkpoint
 
 
 @pytest.fixture(scope="session")

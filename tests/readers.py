@@ -7,7 +7,7 @@ import io
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,9 +16,12 @@ from typing import Any
 from PIL import Image
 
 from cprt.config import parse
+from cprt.errors import InputError
 from cprt.files import read_text, read_yaml
 from cprt.images import load_image
 from cprt.metrics.results import to_json
+from cprt.models.adapter import base_of, pixel_cap
+from cprt.models.completion import Unusable, read_completion
 from cprt.models.response_cache import read_cache
 from cprt.models.spec import ModelSpec
 from cprt.prompts import build
@@ -32,22 +35,29 @@ from cprt.records import (
     read_object,
     read_pairs,
     read_predictions,
-    write_jsonl,
 )
 from cprt.tables import read_csv
 from cprt.taxonomy import Taxonomy
+from data_prep.download import DownloadRecord
 from data_prep.id_lists import read_ids
 from data_prep.labels.files import read_aliases, read_annotations, read_bench, read_table
 from data_prep.selection import read_map
+from data_prep.vispr import read_annotation
 from eval.agreement import rows as agreement
 from eval.compare.runs import read_runs
 from eval.counterfactual import run as counterfactual
+from eval.counterfactual.cases import read_fingerprints
 from eval.judges import trained_prompt
 from eval.metrics import measure
 from eval.model_inversion.compare.inputs import from_folders, from_yaml
+from eval.model_inversion.compare.pictures import references_shown
+from eval.model_inversion.judge.prompt_files import Prompt as JudgePrompt
 from eval.model_inversion.metrics.evaluation import Inputs
 from eval.model_inversion.metrics.join import read_classifier, read_controls, read_judge, read_naturals
 from eval.model_inversion.standard.spec import ClassifierSpec
+from eval.model_inversion.study.answers import read_sheet
+from eval.model_inversion.study.sheets import Asked, draw, read_key
+from eval.paper import read_rows, table2
 
 TAXONOMY = Taxonomy.default()
 ZEROS = {key: 0 for key in TAXONOMY.keys}
@@ -141,6 +151,72 @@ _MODEL = b"{name: a, model: b, base_url: 'http://127.0.0.1:1/v1', temperature: 1
 _PROMPT = b"name: mine\npolicy: |\n  Say how private it is.\nquestion: ''\nscore_key: risk\n"
 
 
+_REPLY = {
+    "choices": [
+        {
+            "message": {"role": "assistant", "content": [{"type": "text", "text": "0.7"}], "refusal": None},
+            "finish_reason": "stop",
+            "logprobs": {
+                "content": [{"token": "0", "logprob": -0.1, "top_logprobs": [{"token": "1", "logprob": -2.5}]}]
+            },
+        }
+    ],
+    "usage": {"prompt_tokens": 10, "completion_tokens": 3},
+}
+_FETCHED = {"a": {"sha256": "0", "size": 1, "mtime_ns": 1, "into": "b", "files": 1, "bytes": 1}}
+_ANNOTATION = b'{"image_path": "images/val2017/a.jpg", "attributes": {"x": ["a1_age_approx"]}, "safe": false}'
+_LEVELS = {"levels": {str(level): {"agreement": 0.9, "kappa": None} for level in (1, 2, 3, 4)}}
+_AGREEMENT = json.dumps(
+    {
+        "table2": [{"comparison": "a", "agreement": 0.9, "kappa": 0.8, "paper": {"agreement_percent": 87, "kappa": 0}}],
+        "human_human": _LEVELS,
+        "model_human": {"pooled": _LEVELS},
+        "model_model": {"pooled": _LEVELS},
+    }
+).encode()
+_WORDINGS = b"person:\n  text: Same?\n"
+_QUERIES = _jsonl(
+    *(
+        dict(setup="s", kind=kind, file="a.png", images=[f"{kind}.png"], references=["b.png"], **{"class": "1"})
+        for kind in ("reconstruction", "positive", "negative")
+    )
+)
+_BASE = b'{"base_model_name_or_path": "nobody/nothing"}'
+
+
+def _reply(path: Path) -> Any:
+    """An endpoint's words, as they are kept."""
+    try:
+        row = read_completion(path.read_bytes(), 9).row()
+    except Unusable as error:
+        raise InputError("no answer") from error
+    return json.dumps(row, allow_nan=False).encode("utf-8", "backslashreplace")
+
+
+def _folder(path: Path, name: str) -> Path:
+    """A folder in which the file has a name."""
+    folder = path.parent / f"folder of {Path(name).stem}"
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(path.read_bytes())
+    return folder
+
+
+def _downloads(path: Path) -> Any:
+    return DownloadRecord(_folder(path, "archives/downloads.json"))
+
+
+def _fingerprints(path: Path) -> Any:
+    return read_fingerprints(str(_folder(path, "a.json")))
+
+
+def _adapter(path: Path, name: str) -> Any:
+    folder = _folder(path, name)
+    (folder / "adapter_model.safetensors").touch()
+    if name != "adapter_config.json":
+        (folder / "adapter_config.json").write_bytes(b'{"peft_type": "LORA", "r": 4}')
+    return pixel_cap(folder)
+
+
 def _record() -> bytes:
     return json.dumps(_EVAL).encode()
 
@@ -162,8 +238,8 @@ def _as(path: Path, name: str) -> Iterator[str]:
     with TemporaryDirectory() as parent:
         folder = Path(parent) / "run"
         folder.mkdir()
-        write_jsonl(folder / "predictions.jsonl", _evaluated()[1])
-        for other, content in {"run.json": _record(), "metrics.json": _metrics()}.items():
+        answers = _jsonl(*map(asdict, _evaluated()[1]))
+        for other, content in {"predictions.jsonl": answers, "run.json": _record(), "metrics.json": _metrics()}.items():
             if other != name:
                 (folder / other).write_bytes(content)
         (folder / name).symlink_to(path)
@@ -250,6 +326,31 @@ READERS: dict[str, Reader] = {
         lambda path: _judges(path, "setups.json"), b'[{"id": "s", "name": "A/B"}]', optional=True
     ),
     "photo": Reader(load_image, _picture()),
+    "reply of an endpoint": Reader(_reply, json.dumps(_REPLY).encode()),
+    "record of downloads": Reader(_downloads, json.dumps({"archives": _FETCHED, "labels": {}}).encode()),
+    "annotation of a photo": Reader(lambda path: read_annotation(path, path.stem), _ANNOTATION, ".json"),
+    "annotations with fingerprints": Reader(_fingerprints, _ANNOTATION),
+    "rows of a table": Reader(lambda path: read_rows(str(path)), b"Zero-Shot / Gemini 3 Flash: a-run\n"),
+    "agreement": Reader(lambda path: table2(read_object(path), str(path)), _AGREEMENT),
+    "prompts of a judge": Reader(lambda path: JudgePrompt.read(str(path), "models[1]"), _WORDINGS),
+    "queries of judges": Reader(lambda path: draw(_folder(path, "queries.jsonl"), 1, 2, 0), _QUERIES),
+    "queries of judges, for a page": Reader(
+        lambda path: references_shown.__wrapped__(_folder(path, "queries.jsonl")), _QUERIES
+    ),
+    "key of a study": Reader(
+        read_key, _csv("number,setup,kind,class,filename,picture", "1,s,reconstruction,1,a,p.png")
+    ),
+    "sheet of a study": Reader(
+        lambda path: read_sheet(path, {1: Asked(1, "s", "reconstruction", "1", "a", "p.png")}),
+        _csv("number,picture,answer", "1,p.png,yes"),
+    ),
+    "adapter": Reader(lambda path: _adapter(path, "adapter_config.json"), b'{"peft_type": "LORA", "r": 4}'),
+    "processor of an adapter": Reader(
+        lambda path: _adapter(path, "processor_config.json"),
+        b'{"image_processor": {"size": {"shortest_edge": 9216, "longest_edge": 9216}}}',
+    ),
+    "base of an adapter": Reader(lambda path: base_of(_folder(path, "adapter_config.json"), None, None), _BASE),
+    "base in an adapter's record": Reader(lambda path: base_of(_folder(path, "run.json"), "x", None), _record()),
 }
 
 

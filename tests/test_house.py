@@ -64,6 +64,14 @@ def test_no_import_goes_round_in_a_circle():
     assert not left, f"in circles, or behind one: {sorted(left)}"
 
 
+def test_no_checkpoint_is_asked_for_its_own_code():
+    """Unless told not to, the library asks on a terminal whether to run it."""
+    for module, file in MODULES.items():
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and re.fullmatch(r"Auto\w+\.from_pretrained", ast.unparse(node.func)):
+                assert "trust_remote_code=False" in ast.unparse(node), module
+
+
 def test_no_room_is_crowded():
     for folder in {file.parent for file in MODULES.values()}:
         modules = [file for file in folder.glob("*.py") if file.name != "__init__.py"]
@@ -141,3 +149,17 @@ def test_every_trap_names_a_test_that_is_there(root):
         assert named, row
         for file, test in named:
             assert f"def {test}(" in (root / "tests" / file).read_text(), (file, test)
+
+
+def test_the_readmes_tree_names_every_room_and_module():
+    """What lies directly in a room; a sub-package has its own order."""
+    tree = (ROOT / "README.md").read_text().partition("## The house")[2]
+    named = set(re.findall(r"\w+", tree))
+    rooms = [ROOT / name for name in ("cprt", "data_prep", "train", "eval")]
+    inside = {
+        path.stem
+        for room in rooms
+        for path in room.iterdir()
+        if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
+    assert inside - named == {"__init__"}

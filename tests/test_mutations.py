@@ -5,9 +5,14 @@
 
 from __future__ import annotations
 
+import json
+import random
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from readers import READERS, make_neighbours
@@ -65,6 +70,77 @@ def test_the_file_itself_is_read(tmp_path: Path, name: str):
 @given(edits=EDITS)
 def test_only_an_input_error_may_come_out(tmp_path_factory, name: str, edits: list[tuple[float, int, bytes]]):
     read(name, tmp_path_factory.getbasetemp(), mutate(READERS[name].content, edits))
+
+
+OTHERS: list[Any] = [
+    None,
+    True,
+    0,
+    -1,
+    0.5,
+    1e308,
+    10**30,
+    "",
+    "x",
+    "\ud800",
+    "a\0b",
+    "../x",
+    [],
+    [[]],
+    [1],
+    ["x"],
+    [{}],
+    {},
+    {"x": 1},
+]
+
+
+def other_values(content: Any) -> Iterator[Any]:
+    """A value with another one of every kind in each of its places in turn, and with each place left out."""
+    yield from OTHERS
+    places = list(content) if isinstance(content, dict) else range(len(content)) if isinstance(content, list) else ()
+    for place in places:
+        for other in other_values(content[place]):
+            changed = content.copy()
+            changed[place] = other
+            yield changed
+        changed = content.copy()
+        del changed[place]
+        yield changed
+
+
+def structure(content: bytes) -> Any:
+    """What a file holds, if it has a structure beyond lines."""
+    try:
+        if content.lstrip().startswith(b"{") and content.count(b"\n") > 0:
+            return [json.loads(line) for line in content.split(b"\n") if line.strip()], "jsonl"
+        return yaml.safe_load(content), "yaml"  # JSON too
+    except (ValueError, yaml.YAMLError):
+        return None, ""
+
+
+STRUCTURED = [name for name in READERS if isinstance(structure(READERS[name].content)[0], dict | list)]
+
+
+def read_others(name: str, folder: Path, most: int | None = None) -> None:
+    """Read the file of ``name`` with other values in it; at most so many contents, from all places."""
+    content, form = structure(READERS[name].content)
+    others = list(other_values(content))
+    for other in others if most is None else random.Random(0).sample(others, min(most, len(others))):
+        rows = other if isinstance(other, list) else [other]
+        text = "\n".join(map(json.dumps, rows)) if form == "jsonl" else json.dumps(other)
+        read(name, folder, text.encode())
+
+
+@pytest.mark.parametrize("name", STRUCTURED)
+def test_another_value_in_any_place_gives_values_or_one_line(tmp_path: Path, name: str):
+    read_others(name, tmp_path, most=60)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", STRUCTURED)
+def test_every_other_value_in_every_place_gives_values_or_one_line(tmp_path: Path, name: str):
+    read_others(name, tmp_path)
 
 
 @pytest.mark.soak

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import fields, is_dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ import yaml
 from loopback import Misbehaving
 from PIL import Image
 
+from cprt.cli import COMMANDS as COMMANDS_OF_CPRT
 from cprt.errors import InputError
 from data_prep import annotate
 from eval import run as evaluation
@@ -88,6 +91,11 @@ def repeat_without_faces(vendors: Vendors, demo: Any, folder: Path) -> None:
         InputError, match=r"different keys \(KEY_ONE, KEY_TWO\); name the address and key of each in end"
     ):
         counterfactual.main(configured(folder / "all", runs=runs, base_url=vendors["one"].url, **data))
+    # Chosen by one vendor's run, asked of the other's.
+    before = len(vendors["one"].headers), len(vendors["two"].headers)
+    apart = {"select_by": runs[:1], "ask": runs[1:], "endpoints": endpoints[1:]}
+    counterfactual.main(configured(folder / "apart", **apart, **data))
+    assert len(vendors["one"].headers) == before[0] and len(vendors["two"].headers) > before[1]
     # One run, another server, no word of a key: none is sent.
     before = len(vendors["two"].headers)
     counterfactual.main(configured(folder / "moved", runs=runs[:1], base_url=vendors["two"].url, **data))
@@ -96,6 +104,26 @@ def repeat_without_faces(vendors: Vendors, demo: Any, folder: Path) -> None:
 
 
 COMMANDS = [evaluate, annotate_photos, judge_inversions, repeat_without_faces]
+OF = {
+    "eval": evaluate,
+    "annotate": annotate_photos,
+    "mi": judge_inversions,
+    "counterfactual": repeat_without_faces,
+}
+
+
+def test_every_command_that_takes_several_endpoints_is_among_them():
+    """Whatever has a list of mappings as an option may name several models, each with an address and a key."""
+    found = {
+        name
+        for name, module, _ in COMMANDS_OF_CPRT
+        for kind in vars(import_module(module)).values()
+        if is_dataclass(kind) and isinstance(kind, type)
+        for field in fields(kind)
+        if "help" in field.metadata and get_type_hints(kind)[field.name] == list[dict[str, Any]]
+    }
+    assert found - {"ablate"} == set(OF)  # it takes variants of a recipe, and asks nobody itself
+    assert set(OF.values()) == set(COMMANDS)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

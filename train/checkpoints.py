@@ -6,7 +6,6 @@ whenever the run was killed. Its ``run.json`` holds the digest of every file and
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shutil
@@ -21,6 +20,7 @@ from transformers import TrainerState
 
 from cprt.config import fits
 from cprt.errors import InputError
+from cprt.files import lock
 from cprt.models.checkpoint import first_line
 from cprt.provenance import file_digest
 from cprt.records import inside, read_object, write_json
@@ -38,10 +38,10 @@ def claim(output: Path) -> int:
     output.mkdir(parents=True, exist_ok=True)
     folder = os.open(output, os.O_RDONLY)
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
+        lock(folder, output, "output_dir")
+    except InputError:
         os.close(folder)
-        raise InputError.at(output, "another run is writing here; wait for it or choose another output_dir") from error
+        raise
     return folder
 
 

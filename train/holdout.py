@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from cprt.errors import InputError
 from cprt.images import load_image
 from cprt.metrics.bootstrap import Floats, interval, resample
 from cprt.metrics.severity import bias, level_accuracy, mae, pearson, spearman
-from cprt.models.decoding import summarise
+from cprt.models.decoding.scores import summarise
 from cprt.models.local import LocalModel
 from cprt.records import Pair, read_pairs
 from cprt.scoring import levels_of
@@ -41,6 +41,7 @@ class HoldOut:
         batch_size: photos that are asked at once.
         max_new_tokens: longer answers count as unparsed.
         expected: also take the expected score of each answer, which costs a pass over the tree of all scores.
+        samples: the first answers of the last measurement, in the model's words.
     """
 
     pairs: Sequence[Pair]
@@ -49,6 +50,7 @@ class HoldOut:
     max_new_tokens: int
     taxonomy: Taxonomy
     expected: bool = False
+    samples: list[str] = field(default_factory=list)
 
     @staticmethod
     def read(data: Any, args: Any, root: Path) -> HoldOut:
@@ -118,6 +120,7 @@ class HoldOut:
         alone = f'{{"{score_key}": '
         lead_in = (alone if answer.startswith(alone) else "") if self.expected else None
         found: list[tuple[Any, ...]] = []
+        self.samples.clear()
         with tqdm(total=len(rows), desc="asking the hold-out", unit="photo", leave=False, disable=silent) as progress:
             for start in range(0, len(rows), self.batch_size):
                 batch = rows[start : start + self.batch_size]
@@ -126,6 +129,7 @@ class HoldOut:
                     score = parse_answer(said.text, self.taxonomy, score_key).score if said.complete else None
                     expected = summarise(said.distribution or {}).mean if score is not None else None
                     found.append((index, score, expected))
+                    self.samples.append(said.text)
                 progress.update(len(batch))
         return found
 
@@ -142,10 +146,20 @@ def _interval(errors: Floats) -> list[float] | None:
     )
 
 
-def check_learnt(figures: Mapping[str, Any]) -> None:
-    """Raise RuntimeError when a finished run gives no score at all, or the same one whatever the photo."""
+def check_learnt(figures: Mapping[str, Any], samples: Sequence[str] = ()) -> None:
+    """Raise InputError when a finished run gives no score at all, or the same one whatever the photo.
+
+    Args:
+        samples: answers of which a few are shown.
+    """
     scored = round((figures["n"] or 0) * (figures["coverage"] or 0))
+    shown = "; ".join(repr(text if len(text) <= 80 else f"{text[:80]}...") for text in samples[:3])
     if not scored:
-        raise RuntimeError("no answer on the hold-out holds a score: the adapter has not learnt the format")
+        raise InputError(
+            "no answer on the hold-out holds a score: the adapter has not learnt the format in so few steps, "
+            f"or at this learning rate. It says: {shown}"
+        )
     if scored >= _ENOUGH and figures["distinct"] == 1:
-        raise RuntimeError(f"all {scored} scores on the hold-out are the same: the adapter has not learnt to look")
+        raise InputError(
+            f"all {scored} scores on the hold-out are the same: the adapter has not learnt to look. It says: {shown}"
+        )

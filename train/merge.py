@@ -15,10 +15,11 @@ from typing import Any
 
 from cprt.config import option, parse, run
 from cprt.errors import InputError
-from cprt.models.adapter import check_adapter
+from cprt.models.adapter import base_of, check_adapter, other_base
+from cprt.models.checkpoint import identity
 from cprt.prompts import arrange, build
 from cprt.provenance import model_digest, run_record
-from cprt.records import read_json, write_json
+from cprt.records import write_json
 
 # Of the logits' standard deviation. bfloat16 rounds weights and activations alike, which is worth 0.01 to 0.035.
 TOLERANCE = 0.05
@@ -51,8 +52,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     out, adapter = Path(args.out), Path(args.adapter)
     if out.exists() or out.is_symlink():
         raise InputError(f"out: {out} is there already; choose another folder")
-    check_adapter(args.adapter)
-    base, revision = _base(adapter, args.base_model, args.base_revision)
+    check_adapter(adapter)
+    base, revision = base_of(adapter, args.base_model, args.base_revision)
+    if (other := other_base(adapter, identity(base, revision))) is not None:
+        print(f"note: {other}")
     folder = out.with_name(f".{out.name}.partial")
     shutil.rmtree(folder, ignore_errors=True)  # of one that was killed
     try:
@@ -117,24 +120,6 @@ def merge(base: str, revision: str | None, adapter: Path, folder: Path) -> dict[
             f"deviations, where the adapter changes them by {found['change']:.2g}"
         )
     return found
-
-
-def _base(adapter: Path, base: str | None, revision: str | None) -> tuple[str, str | None]:
-    """What the adapter was trained on, unless told, and its commit. Raises InputError for a commit not recorded."""
-    config = adapter / "adapter_config.json"
-    base = base or (read_json(config) if config.is_file() else {}).get("base_model_name_or_path")
-    if not base:
-        raise InputError(f"{config}: names no base; give it as --base_model")
-    record = next((path for path in (adapter / "run.json", adapter.parent / "run.json") if path.is_file()), None)
-    digest = str(read_json(record).get("base_digest", "")) if record else ""
-    name, at, commit = digest.partition("@")
-    if at and name == base:
-        if revision and revision != commit:
-            raise InputError(f"base_revision {revision} is not the commit that the run recorded ({commit})")
-        revision = commit
-    if os.path.isdir(base) and digest and not at and model_digest(base) != digest:
-        print(f"note: {base} is not the very folder that the adapter was trained on (see {record})")
-    return base, revision
 
 
 def _row(processor: Any, model_type: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import multiprocessing
 import os
 import re
 import shutil
@@ -88,11 +89,13 @@ def settle(data: DataArguments, model: Any, args: Any) -> None:
     if not set(args.gradient_checkpointing_kwargs or {}) <= _CHECKPOINTING:
         raise InputError(f"gradient_checkpointing_kwargs may hold {', '.join(sorted(_CHECKPOINTING))}")
     _settle_batch(data, args)
+    _settle_loading(args)
     _check_optimiser(args)
     if "wandb" in args.report_to:  # by our own callback
         args.report_to = [name for name in args.report_to if name != "wandb"]
         data.wandb = True
     args.remove_unused_columns = False  # our data set makes its columns as it is read
+    args.dataloader_pin_memory = args.dataloader_pin_memory and torch.accelerator.is_available()
     args.logging_nan_inf_filter = False  # the default hides a loss that is NaN
     if args.load_best_model_at_end or args.save_strategy == "best":
         if args.metric_for_best_model not in GREATER_IS_BETTER:
@@ -133,6 +136,22 @@ def _settle_batch(data: DataArguments, args: Any) -> None:
             f"{data.global_batch_size}, from which {accumulation} follow; leave it out"
         )
     args.gradient_accumulation_steps = accumulation
+
+
+def _settle_loading(args: Any) -> None:
+    """Where photos are read ahead, ahead means a whole accumulation window, by processes that last for the run.
+
+    They are not forks of this one, which has threads and perhaps a GPU, but of a server that only imports: on CUDA a
+    fork fails, and a lock that a thread holds at the fork stays locked in it. Their number changes no batch.
+    """
+    workers = args.dataloader_num_workers
+    if not workers:
+        return
+    args.dataloader_persistent_workers = True
+    args.dataloader_multiprocessing_context = args.dataloader_multiprocessing_context or "forkserver"
+    if args.dataloader_prefetch_factor is None:  # batches that each of them holds ready
+        args.dataloader_prefetch_factor = max(2, math.ceil(args.gradient_accumulation_steps / workers))
+    multiprocessing.set_forkserver_preload(["train.pair_dataset"])
 
 
 def _check_optimiser(args: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +30,24 @@ def pair_dataset(pairs: Sequence[Pair], root: Path, model_type: str) -> Dataset:
         if not os.path.isfile(root / pair.images[0]):
             raise InputError(f"{root / pair.images[0]}: no such image (pair {pair.id!r})")
 
-    def rows(batch: dict[str, list[int]]) -> dict[str, list[Any]]:
-        chosen = [pairs[index] for index in batch["index"]]
-        return {
-            "prompt": [arrange(pair.prompt, model_type) for pair in chosen],
-            "completion": [pair.completion for pair in chosen],
-            "images": [[load_image(root / image) for image in pair.images] for pair in chosen],
-        }
+    return Dataset.from_dict({"index": list(range(len(pairs)))}).with_transform(PairRows(pairs, root, model_type))
 
-    return Dataset.from_dict({"index": list(range(len(pairs)))}).with_transform(rows)
+
+@dataclass(frozen=True)
+class PairRows:
+    """Numbers of pairs -> their rows. A class, so that it can be sent to the processes that load ahead."""
+
+    pairs: Sequence[Pair]
+    root: Path
+    model_type: str
+
+    def __call__(self, batch: dict[str, list[int]]) -> dict[str, list[Any]]:
+        chosen = [self.pairs[index] for index in batch["index"]]
+        return {
+            "prompt": [arrange(pair.prompt, self.model_type) for pair in chosen],
+            "completion": [pair.completion for pair in chosen],
+            "images": [[load_image(self.root / image) for image in pair.images] for pair in chosen],
+        }
 
 
 def check_pairs(pairs: Sequence[Pair], file: str | Path, processor: Any, at_least: int) -> None:

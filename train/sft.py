@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import cprt.quiet  # noqa: F401 - before the libraries below speak
+
+# isort: split
 from accelerate.utils import DistributedType
 from trl import ModelConfig, SFTConfig
 
@@ -26,6 +29,7 @@ from train.checkpoints import check_resume, claim
 from train.checks import StopOnBadLoss, adapter_tensors, check_effect, check_saved, preview_labels, trainable_table
 from train.holdout import HoldOut, check_learnt
 from train.launch import check_devices, check_launch, settle_launch
+from train.learning import draw_learning, learning_table
 from train.options import DataArguments, clear_output, recipe_faults, settle
 from train.pair_dataset import check_pairs, pair_collator, pair_dataset, prompt_of
 from train.publish.card import local_card
@@ -127,8 +131,11 @@ def main() -> None:
         if tracking:
             tracking.run.summary["adapter_step"] = trainer.shipped_step
             print(finish(tracking.run))
-    if learnt:
-        check_learnt(learnt)
+        if learnt:
+            draw_learning(output / "learning.png", trainer.state.log_history, trainer.learning)
+            print("on the hold-out:", learning_table(trainer.learning, trainer.shipped_step), sep="\n")
+    if holdout and learnt:
+        check_learnt(learnt, holdout.samples)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from torch.utils.data import RandomSampler
 from transformers import TrainerState
@@ -19,6 +20,7 @@ from cprt.records import read_jsonl, write_jsonl
 from train.checkpoints import UNFINISHED, checkpoint_faults, seal
 from train.checks import adapter_tensors, compare_saved
 from train.holdout import HoldOut
+from train.learning import last_loss
 from train.shared_prefix import SharedPrefixTrainer
 
 
@@ -45,6 +47,15 @@ class JudgeTrainer(SharedPrefixTrainer):
         dataset = self.train_dataset if train_dataset is None else train_dataset
         return RandomSampler(dataset, num_samples=len(dataset) - len(dataset) % self._pairs_a_step())
 
+    def get_train_dataloader(self) -> Any:
+        """The library's, but the seeds of the processes that read ahead are drawn apart.
+
+        Taken from torch's own generator, as many as there are epochs or none, they would change what dropout draws.
+        """
+        loader = super().get_train_dataloader()
+        loader.base_dataloader.generator = torch.Generator()
+        return loader
+
     def describe_steps(self) -> str:
         """One line: how many pairs there are, how many a step takes, and what is left over in an epoch."""
         args, pairs, taken = self.args, len(self.train_dataset), self._pairs_a_step()
@@ -63,7 +74,7 @@ class JudgeTrainer(SharedPrefixTrainer):
         assert self.holdout is not None
         processes = self.args.process_index, self.args.world_size
         figures = self.holdout.measure(self.model, self.processing_class, *processes)
-        self.learning.append({"step": self.state.global_step, **figures})
+        self.learning.append({"step": self.state.global_step, "loss": last_loss(self.state.log_history), **figures})
         if self.is_world_process_zero():
             write_jsonl(Path(self.args.output_dir) / "learning.jsonl", self.learning)
         defined = {f"eval_{name}": value for name, value in figures.items() if isinstance(value, (int, float))}
@@ -101,6 +112,8 @@ class JudgeTrainer(SharedPrefixTrainer):
             if learning.is_file():
                 self.learning = [row for _, row in read_jsonl(learning) if row["step"] <= state.global_step]
             if state.global_step >= state.max_steps:
+                if self.is_world_process_zero():
+                    print(f"{resume_from_checkpoint}: all {state.max_steps} steps are done; only its adapter is loaded")
                 best = self.args.load_best_model_at_end and state.best_model_checkpoint
                 self._load_from_checkpoint(best or resume_from_checkpoint)
                 self.state = state

@@ -7,7 +7,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from cprt.records import read_json
+from cprt.records import read_object
 from cprt.services.tracking import start_run
 
 _RECORDED = ("recipe", "base_model", "base_revision", "cprt", "git", "python", "packages")
@@ -20,7 +20,7 @@ class WandbRun(TrainerCallback):
     """
 
     def __init__(self, record: dict[str, Any], output: Path, checkpoint: str | None):
-        before = read_json(Path(checkpoint) / "run.json").get("wandb") if checkpoint else None
+        before = read_object(Path(checkpoint) / "run.json").get("wandb") if checkpoint else None
         self.run = start_run(None, output.name, {name: record[name] for name in _RECORDED}, output, resume=before)
         record["wandb"] = self.run.id
 

@@ -13,7 +13,7 @@ _PLAIN = str.maketrans("‘’ʼ´`：，。．！？（）；“”„‟＂", 
 _MARKUP = [
     (re.compile(pattern, re.IGNORECASE | re.MULTILINE), replacement)
     for pattern, replacement in (
-        (r"```[a-z]*", "\n"),
+        (r"```(?:json[5cl]?|text|txt|plain(?:text)?|markdown|md|output|answer)?(?![a-z])", "\n"),
         # wrappers of an answer in many a chat template; any other tag stays and parts the answer from its line
         (
             r"</?(?:final_?|the_)?(?:answer|output|response|result|solution|conclusion|verdict|json)>"
@@ -24,7 +24,8 @@ _MARKUP = [
         (r"^[ \t]{0,40}[*•+–—][ \t]", "- "),
         (r"[*`#]|(?<!\w)_{1,3}|_{1,3}(?!\w)", " "),
         # courtesies, which are no part of the answer and hold an "if"
-        (r"\b(?:i hope this helps|(?:please )?let me know(?: if (?:you|there)[^.!?\n0-9]{0,99})?)[.!]?", " "),
+        (r"\b(?:i )?hope (?:this|that|it) helps[.!]?", " "),
+        (r"\b(?:please )?let me know(?: if (?:you|there)[^.!?\n0-9]{0,99})?[.!]?", " "),
         (r"[^\S\n]+", " "),
         (r" ?\n[ \n]*", "\n"),
     )
@@ -84,10 +85,11 @@ _TASK = (
 )
 _PHOTO = r"(?:(?:the|this|that|an?|any|your|access|to) ){0,3}(?:image|photo|picture|attachment)s?"
 _EXAMPLE = r"""
-    examples? | e\.g\b | for instance | samples? | templates? | placeholders? | dummy | schema | formats? | syntax
-    | hypothetical\w* | pretend\w* | imagine | suppos\w+ | assum\w+ | if | unless | would | otherwise | in case
-    | provided that | defaults? | drafts? | tentative\w* | preliminary | arbitrar\w+ | random\w* | guess\w* | fill in
-    | replace\w* | is a number | to be filled | initiali[sz]ed | zeros? | todo | tbd """
+    (?:for|of) (?:a|the) (?:blurred|cropped|redacted|masked|anonymi[sz]ed) | examples? | e\.g\b | for instance
+    | samples? | templates? | placeholders? | dummy | schema | formats? | syntax | hypothetical\w* | pretend\w*
+    | imagine | suppos\w+ | assum\w+ | if | unless | would | otherwise | in case | provided (?:that|the)
+    | defaults? | drafts? | tentative\w* | preliminary | arbitrar\w+ | random\w* | guess\w* | fill in | replace\w*
+    | is a number | to be filled | initiali[sz]ed | zeros? | todo | tbd """
 _CARRIER = (
     r"(?:sign|poster|paper|card|note|screen|wall|board|whiteboard|page|document|banner|shirt|sticker|form|letter|monitor"
     r"|image|photo|picture)"
@@ -96,40 +98,59 @@ _QUOTATION = rf"""
     says? | said | saying | reads | written | writes? | wrote | prints? | printed | texts? | captions? | captioned
     | inscri\w+ | transcri\w+ | ocr | quot(?:e|es|ed|ation) | words? | worded | wording | lettering | handwrit\w+
     | typed | subtitles? | watermarks? | prompt\w* | instruct\w+ | inject\w+ | commands? | told | tells | claims?
-    | claimed | asks? | asked | wants | according to | labell?ed | titled | messages? | json | stat(?:es|ed|ing)
+    | claimed | asks? | asked | (?:as an?|for|by way of) illustrat\w+ | illustrative | requests? | requested
+    | copied | verbatim | wants | according to | labell?ed | titled | messages? | json | stat(?:es|ed|ing)
     | demand\w* | attack\w* | manipulat\w+ | trick\w* | i read
     | the following(?! (?:attributes|details|elements|information|people|things|items|objects|factors|reasons))
     | (?:shows?|contains?|displays?|has|holds?|bears?|puts?) (?:this|that|these|it)
     | (?:shows?|contains?|displays?|has|holds?|bears?|puts?) the (?:score|answer|value|object|line)
     | (?:this|that|it) (?:is|was|appears|stands|stood) (?:\w+ )?(?:on|in|at|under|from) \w+ (?:\w+ )?{_CARRIER} """
 _SECOND_THOUGHTS = rf"""
-    wait | actually | correction | corrected | (?:scratch|strike|scrap) that | on (?:second thought|reflection) | oops
-    | hold on | hmm? | let me | sorry | apolog\w+ | in fact | re-?(?:evaluat|assess|think|check)\w* | (?:or|but) rather
-    | instead | retract\w* | false | untrue | fictional | fictitious | meaningless | nonsense | unreliable | inaccurate
-    | mistake\w* | the above | (?:none|nothing) of (?:this|that) | (?:previous|earlier|first|old) {_ANSWER} | ignor\w+
-    | disregard\w* | discard\w* | never ?mind | kidding | jok(?:e|ing) | made[- ]up | invented | wrong\w* | incorrect
-    | invalid | void | reconsider\w* | revis\w+ | changed my mind | take (?:that|it|this) back | edit | update[ds]?
-    | amend\w* | (?:look|check)\w* again | (?:closer|second) (?:look|inspection) | (?<![^\n.!?] )(?<![^\n ])no(?=[,.!?])
+    (?:so|much|far|bit|even|it is) more(?! \w) | (?:a|one) (?:lie|trap|copy|riddle|exercise|echo)
+    | (?:that|this|it) can not be | wait | actually | correction | corrected | (?:scratch|strike|scrap) that
+    | on (?:second thought|reflection) | oops | hold on | hmm? | let me | sorry | apolog\w+ | in fact
+    | re-?(?:evaluat|assess|think|check)\w* | (?:or|but) rather | instead | on the contrary | by no means
+    | disagree\w* | not (?:\w+ )?(?:agree|follow|obey)\w* | obey\w* | reject\w* | retract\w* | false | untrue
+    | fictional | fictitious | meaningless | nonsense | unreliable | inaccurate | mistake\w* | the above
+    | (?:none|nothing) of (?:this|that) | (?:previous|earlier|first|old) {_ANSWER} | ignor\w+ | disregard\w*
+    | discard\w* | never ?mind | kidding | jok(?:e|ing) | made[- ]up | made (?:this|that|it) up | invented
+    | wrong\w* | incorrect | invalid | void | reconsider\w* | revis\w+ | changed my mind
+    | take (?:that|it|this) back | edit | update[ds]? | amend\w* | (?:look|check)\w* again
+    | (?:closer|second) (?:look|inspection) | (?<![^\n.!?] )(?<![^\n ])no(?=[,.!?])
     | too (?:high|low|severe|strict|harsh|lenient|much|little) | or (?:higher|lower|more|less)
     | (?:so|it|much|far|slightly|bit|even|probably|maybe|perhaps) (?:higher|lower)(?! \w)
     | not (?:\w+ )?(?:right|true|correct|mine|real|final|valid|serious|meant|intended|what|to be (?:used|trusted|taken))
-    | not (?:trust|rely|use|take|count|believe) | (?:not|never|no)(?: \w+){{0,3}} {_ANSWER}
+    | not (?:trust|rely|use|take|count|believe (?:this|that|it)) | (?:not|never|no)(?: \w+){{0,3}} {_ANSWER}
     | {_ANSWER}(?: \w+){{0,2}} (?:not|never|could|might|may|should|none|unknown|impossible)
     | (?:should|could|might|may|ought to)(?: \w+){{0,2}} (?:higher|lower|different|other|more|less) """
 _FAILURE = rf"""
-    errors? | failed | failure | n/a | null | nan | undefined | exception | timed out | time-?out | skipped | abort\w*
-    | cancel\w+ | refused | declined | content filter\w* | please | insufficient | inadequate | inconclusive
-    | unavailable | (?:no|without|lack\w*) (?:\w+ )?(?:vision|capabilit\w+|ability)
+    nothing (?:is |was )?(?:attached|loads?|there|here)(?! \w) | there is nothing(?! \w)
+    | no (?:data|content|input|attachments?|results?|comment|idea|opinion|way)(?! \w) | not enough to go on
+    | (?:image|photo|picture|attachment) (?:has|did|does) not
+    | (?:image|photo|picture|attachment) (?:is|was) (?:\w+ )?not (?:been |be )?(?:there|sent|given|here)
+    | (?:image|photo|picture|attachment) (?:is|was|seems|appears|looks) (?:\w+ )?(?:gone|unclear|unusable|unreadable)
+    | (?:image|photo|picture|attachment) (?:is|was|seems|appears|looks) (?:\w+ )?(?:censored|blocked|restricted)
+    | (?:image|photo|picture|attachment) (?:is|was|seems|appears|looks) (?:\w+ )?(?:broken|damaged)
+    | (?:service|server|system|network|api|quota|request) (?:is|was|has|did)
+    | (?:fault|problem|crash|issue) occurred | score (?:is|was) (?:missing|pending|unknown)
+    | not (?:\w+ )?look(?! \w) | errors? | failed | failure | n/a | null | nan | undefined | exception | timed out
+    | time-?out | skipped | abort\w* | cancel\w+ | refused | declined | content filter\w* | please | insufficient
+    | inadequate | inconclusive | unavailable | (?:no|without|lack\w*) (?:\w+ )?(?:vision|capabilit\w+|ability)
     | (?:can|could) not (?:determine|estimate|decide|tell)(?! \w)
     | (?:can|could) not (?:determine|estimate|decide)(?: \w+){{0,2}} (?:risk|score|severity|level)
-    | corrupt(?:ed)? | no {_PHOTO} | (?:no|without) (?:\w+ )?access
-    | not see anything(?! \w) | not load | (?:risk|severity|image|photo|picture|it|this) (?:can|could) not be
+    | (?:missing|blank|empty|broken|invalid|unreadable) (?:image|photo|picture)s? | see nothing(?! \w) | fallback
+    | nothing (?:is |was )?visible(?! \w) | refusals? | (?:safety|content|usage) (?:polic\w+|filters?|system)
+    | un(?:rated|assessed|assessable|ratable) | no (?:assessment|evaluation|judge?ment)
+    | not (?:\w+ )?(?:rated|assessed|evaluated|scored|judged)
+    | (?:(?<![^\n])|(?<=: ))(?:none|unknown|unclear|policy|blocked|filtered|nothing|nil)\.?(?![^\n])
+    | corrupt(?:ed)? | no {_PHOTO} | (?:no|without) (?:\w+ )?access | not see anything(?! \w) | not load
+    | (?:risk|severity|image|photo|picture|it|this) (?:can|could) not be
     | not (?:see|view|access|open|load|find|have) {_PHOTO}
     | not (?:\w+ )?(?:given|provided|attached|received|uploaded|supplied|loaded|available|accessible|applicable|found)
-    | not (?:\w+ )?(?:shown|included|displayed) | nothing to (?:go|assess|rate|score|judge)
+    | not (?:\w+ )?(?:shown|included|displayed) | nothing to (?:see|go|assess|rate|score|judge)
     | (?:can not|could not|unable to|not able to|impossible to|not possible to|too \w+ to|fails? to) (?:be )?{_TASK}
     | (?:insufficient|not enough|no) (?:\w+ ){{1,2}}to {_TASK}
-    | (?:image|photo|picture|text|answer) (?:is|was) (?:\w+ )?(?:blank|empty|missing) """
+    | (?:image|photo|picture|text|answer) (?:(?:is|was) )?(?:\w+ )?(?:blank|empty|missing|black(?! and)) """
 
 
 def any_of(*phrases: str) -> str:
@@ -137,18 +158,45 @@ def any_of(*phrases: str) -> str:
     return "|".join(" ".join(phrase.split()) for text in phrases for phrase in text.split("| "))
 
 
+_FAILS = re.compile(rf"\b(?:{any_of(_FAILURE)})(?!\w)", re.IGNORECASE)
 _TAKEN_BACK = re.compile(
     rf"\b(?:{any_of(_EXAMPLE, _QUOTATION, _SECOND_THOUGHTS, _FAILURE)})(?!\w)"
     r"|[\"«»‹›「」『』]|(?<!\w)'[^'\n]{1,100}'(?!\w)|(?<!\w)>"
 )
 _NOT = re.compile(r"\b(can)(?:not|'t)\b|n't\b", re.IGNORECASE)
-# Letters of other scripts: words that could take anything back, and that are not read.
+_IS = re.compile(r"(?<=\w)'(?:re\b|s (?=(?:not?|the|an?|him|her|hard|different|impossible)\b))", re.IGNORECASE)
+# Other languages: words that could take anything back, and that are not read. Those of other scripts by their letters,
+# those of Latin script by their small words, in a sentence without any of English.
 _FOREIGN = re.compile(r"[\u0370-\u1dff\u2c00-\ud7ff\uf900-\ufaff\uff21-\uffdc]")
+
+_FOREIGN_WORD = re.compile(
+    r"\b(?:ist|nicht|kein\w*|das|der|dem|den|und|auf|ein\w{0,2}|mit|für|sind|wird|nein|falsch|es|la|las|los|el|una?|que|por"
+    r"|para|con|del|está|son|pero|sin|foto|falso|le|les|une|est|pas|dans|sur|avec|cette|il|et|du|des|faux|sans|di|che"
+    r"|non|sono|della?|nella?|per|è|não|em|da|do|na|no|uma|het|een|van|niet|op|te|dat|geen|och|är|inte|på|att|en|det"
+    r"|jest|nie|się|na|bu|değil|ve|tidak|ini|yang|không|là)\b"
+)
+_ENGLISH_WORD = re.compile(
+    r"\b(?:the|an?|of|and|is|are|was|were|be|been|it|its|this|that|these|those|there|with|which|who|whose|from|but|not|can"
+    r"|could|may|might|has|have|his|her|their|he|she|they|i|you|we|to|in|on|at|by|as|or|so|for|if|visible|people|person"
+    r"|face|faces|photo|image|score|level|one|two|some|any|all|no)\b"
+)
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences and lines of a plain text, empty ones left out."""
+    parts = re.split(r"(?<=[.!?])\s+|\n", text)
+    return [" ".join(part.split()) for part in parts if part.strip(" |") not in ("", ".", "!")]
 
 
 def spell_out(prose: str) -> str:
-    """Every negation as a word of its own: "can't" and "cannot" become "can not"."""
+    """Negations and verbs as words of their own: "can't" and "cannot" become "can not", "they're" "they are"."""
+    prose = _IS.sub(lambda match: " are" if match[0] == "'re" else " is ", prose)
     return _NOT.sub(lambda match: f"{match[1] or ''} not", prose)
+
+
+def fails(prose: str) -> bool:
+    """Whether a text without an answer says that something went wrong."""
+    return _FAILS.search(spell_out(plain(prose))) is not None
 
 
 def takes_back(prose: str) -> bool:
@@ -158,4 +206,10 @@ def takes_back(prose: str) -> bool:
     """
     lines = [line for line in prose.split("\n") if not leads_in(line)]
     said = spell_out("\n".join(lines)).lower()
-    return _TAKEN_BACK.search(said) is not None or _FOREIGN.search(said) is not None
+    return _TAKEN_BACK.search(said) is not None or _is_foreign(said)
+
+
+def _is_foreign(said: str) -> bool:
+    return _FOREIGN.search(said) is not None or any(
+        _FOREIGN_WORD.search(sentence) and not _ENGLISH_WORD.search(sentence) for sentence in sentences(said)
+    )

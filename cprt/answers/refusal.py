@@ -8,7 +8,8 @@ from cprt.answers.prose import any_of, plain
 
 _CANNOT = re.compile(
     r"\b(?:can't|cannot|can not|cant|couldn't|could not|won't|will not|wont|unable to|not able to|don't|do not|decline"
-    r"|refuse|must not|mustn't|shouldn't|should not|may not|prohibited|forbidden|lack the ability|rather not|prefer not"
+    r"|refuse|must not|mustn't|shall not|shouldn't|should not|may not|prohibited|forbidden|restricted from"
+    r"|programmed not to|(?:refrain|abstain)(?:ing)? from|lack the ability|rather not|prefer not"
     r"|(?:not|never) (?:going|allowed|permitted|comfortable|willing|capable|programmed|designed|trained|meant|supposed"
     r"|authori[sz]ed|equipped|in a position)|(?:impossible|not possible) (?:for me )?to)\b"
 )
@@ -30,7 +31,7 @@ _TASK = (
 # Vision models also refuse in words that say nothing of a task: "I can't identify people in photos." What follows
 # "any" is more often missing from the photo than from the model: "I cannot identify any text."
 _PEOPLE = (
-    r"(?:(?:identif|recogni[sz]|compar|match|verif|confirm|determin|estimat|infer|speculat|describ|distinguish|guess|reveal|disclos|name)"
+    r"(?:(?:identif|recogni[sz]|compar|match|verif|confirm|determin|estimat|infer|speculat|describ|distinguish|guess|reveal|disclos|name|look)"
     r"[a-z]*\b(?! any (?!one|body|people|person|individual))|mak(?:e|ing) (?:any |an? |facial )?(?:identif|assumption))"
 )
 _VERBS = {
@@ -46,6 +47,8 @@ _SET = re.compile(
         | \b(?:my|our) [a-z ]{0,20}(?:policies|guidelines|programming) (?:do|does)(?: not|n't) (?:allow|permit)
         | \b(?:something|anything) (?:that )?(?:i|we)(?:'m| am| are)? (?:can|will|able|comfortable|allowed|willing)\b
         | \b(?:inappropriate|not appropriate|unethical|not ethical) (?:for me )?to\b
+        | \b(?:would not|wouldn't) be (?:appropriate|ethical|right) (?:for me )?to\b
+        | \b(?:guidelines|policies|policy|programming) (?:prevents?|prohibits?|forbids?)\b
         | \b(?:request|question) (?:is |was |has been |must be )?(?:denied|declined|refused|rejected)\b
         | \b(?:i|we)(?:'ll)? (?:(?:must|have to|need to|will|respectfully|politely) ){0,2}(?:decline|refuse)\b """
     )
@@ -55,9 +58,11 @@ _BARE = re.compile(
     any_of(
         r"""
         \b(?:i|we) (?:won't|will not|would rather not|prefer not|refuse|(?:can't|cannot)(?=[.!]|$))\b
-        | \b(?:i|we)'d rather not\b | \bnot (?:feel )?comfortable\b | \b(?:i'm|i am) (?:declining|refusing)\b
+        | \b(?:i|we)'d (?:rather|prefer) not\b | \bno can do\b | \buncomfortable (?:with|rating|judging)\b
+        | \bnot (?:feel )?comfortable\b | \b(?:i'm|i am) (?:declining|refusing)\b
         | \bin good conscience\b | \b(?:don't|do not) have (?:personal opinions|the ability)\b
-        | ^(?:refused|declined|denied)\b """
+        | ^(?:refused|declined|denied)\b | \bgoing to decline\b | ^(?:nope,? )?(?:can't|cannot|won't) do\b
+        | ^(?:i'm |i am )?(?:so |very )?sorry\.?$ """
     )
 )
 _APOLOGY = re.compile(r"\b(?:sorry|apologi[sz]e|apologies|unfortunately|afraid)\b")

@@ -14,6 +14,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from cprt.answers.beside import explains
 from cprt.answers.objects import OBJECT, explanations, object_stands_alone, split_object
 from cprt.answers.prose import plain, stands_alone, takes_back
 from cprt.answers.refusal import refuses, refuses_task
@@ -112,8 +113,12 @@ def parse(text: str, taxonomy: Taxonomy | None = None, score_key: str = "score")
             return Answer("unparsed")
         if not object_stands_alone(said):
             return Answer("unparsed")
-        said = f"{said.replace(OBJECT, '')}\n{_clean(beside)[0]}"
+    before, _, after = said.partition(OBJECT)
+    if not explains(before, after.rpartition(OBJECT)[2]):
+        return Answer("unparsed")
+    said = f"{said.replace(OBJECT, ' ')}\n{_clean(beside)[0]}"
     taken_back = _other_digits(prose + beside) or _SCALE.search(said) or takes_back(said) or refuses_task(said)
+    taken_back = taken_back or _contradicts(said, score)
     if taken_back or any(number.rivals(score) for number in _numbers(said)):
         return Answer("unparsed")
     return Answer("ok", score, level_of(score, taxonomy), stated_level, attributes)
@@ -139,7 +144,10 @@ def _read_object(content: dict[str, Any], taxonomy: Taxonomy) -> tuple[int | Non
         parts = listed if isinstance(listed, list) else [listed]
     texts = [part for part in [*parts, level] if isinstance(part, str)]
     others = [part for part in parts if not isinstance(part, str)]
-    if isinstance(level, dict | list) or any(part not in (None, 0, 0.5, 1) for part in others):
+    fraction = isinstance(level, float) and 0 < level < 1
+    if fraction or isinstance(level, dict | list) or isinstance(listed, int | float):
+        raise ValueError("is another score, or one may hide in it")
+    if any(part not in (None, 0, 0.5, 1) for part in others):
         raise ValueError("another score may hide in it")
     keys = tuple(parts) if isinstance(listed, list) and not others and set(parts) <= set(taxonomy.keys) else None
     return (
@@ -250,6 +258,7 @@ _SPACING = [
 _UNNUMBERED = [
     (re.compile(_LEVELS, re.IGNORECASE), " Level "),
     (re.compile(r"^\(?[1-9][0-9]?[.)] (?=\S)", re.MULTILINE), "- "),
+    (re.compile(r"^step [1-9][0-9]?(?=:)", re.MULTILINE | re.IGNORECASE), "Step"),
     (re.compile(r"(?<=\n) | (?=\n)"), ""),
 ]
 
@@ -273,14 +282,42 @@ _LABELLED = (
 _NAMED = re.compile(rf"(?:^|[\n.,;!|(]|\b(?:a|an|the|my|this|its)\b) ?{_LABELLED}", re.IGNORECASE)
 _HEAD = re.compile(rf"(?:- |\| ?)?(?:level ?[,;|.] ?)?(?:(?:the|my|a) )?{_LABELLED}", re.IGNORECASE)
 _LAST = re.compile(rf"(?<=[.!?]) (?:(?:the|my|a) )?{_LABELLED}", re.IGNORECASE)
+_COUNT = r"(?:[0-9]+|one|two|three|four|five|ten)"
 _SCALE = re.compile(
-    r"\b(?:scale[ds]?|out of(?! (?:focus|frame|sight|view|reach))|[0-9] (?:points?|stars?)|percentiles?|lowest|highest"
+    r"\b(?:scale[ds]?|out of(?! (?:focus|frame|sight|view|reach))|percentiles?|(?<![0-9] )percent(?:ages?)?|likert"
+    rf"|of 10+|{_COUNT} of {_COUNT}|{_COUNT} (?:points?|stars?)|lowest|highest"
     r"|max(?:imum)?|min(?:imum)?|best|worst|safest|riskiest|invert\w*|revers\w+"
+    r"|[01](?:\.0+)? ?[:–-] ?(?:safe|harmless|none|private|low|high|no)"
     r"|(?:higher|lower|smaller|larger|[01](?:\.0+)?) ?(?:=|is|are|means?|being|stands|indicates?)"
     r"|(?:high|low|small|large)(?:er)? (?:scores?|values?|numbers?) (?:is|are|means?|indicates?)"
     r")(?!\w)",
     re.IGNORECASE,
 )
+
+
+# The same scale in words, which a number of another one contradicts: {"score": 1, "reason": "no risk"}.
+_RISK = r"(?:risks?|severity|sensitiv\w+|danger|threat|impact|exposure|scores?|harm)"
+_LOW_WORDS = re.compile(
+    rf"\b(?:(?:low|minimal|negligible|no|little|tiny) (?:privacy |severity |personal |real |significant )?{_RISK}"
+    rf"|{_RISK} (?:is |are |: ?)?(?:very |quite |rather |extremely )?(?:low|minimal|negligible|none)"
+    r"|(?:no|nothing) (?:\w+ ){0,2}(?:personal|private|sensitive|identif\w+)(?: (?:information|details?|data|content))?"
+    r" (?:is|are) (?:\w+ )?(?:visible|shown|present|revealed|exposed)|harmless)\b",
+    re.IGNORECASE,
+)
+_HIGH_WORDS = re.compile(
+    r"(?<!not )(?<!no )\b(?:(?:high|severe|serious|critical|extreme|substantial)"
+    rf"(?: privacy| severity| personal)? {_RISK}"
+    rf"|{_RISK} (?:is |are |: ?)?(?:very |quite |rather |extremely )?(?:high|severe|serious|critical|extreme)"
+    r"|(?:highly|extremely|very) (?:private|sensitive|personal|revealing)"
+    r"|(?:is|are|hence|so|thus) (?:very |quite |extremely )?(?:high|severe|critical|extreme)(?! \w))\b",
+    re.IGNORECASE,
+)
+
+
+def _contradicts(said: str, score: float) -> bool:
+    """Whether words put the risk at the other end than the score does."""
+    low, high = _LOW_WORDS.search(said), _HIGH_WORDS.search(said)
+    return (low is not None and score >= 0.6) or (high is not None and score <= 0.3)
 
 
 def _clean(prose: str) -> tuple[str, int | None]:
@@ -310,7 +347,7 @@ def _score_of_prose(said: str) -> tuple[float | None, str]:
             cut_off = claim["number"] in ("0", "1") and line.startswith(".", claim.end("number"))  # "Score: 0."
             values.add(None if cut_off else _value(claim["number"]))
             named |= claim.re is not _ALONE
-            line = line[: claim.start()] + line[claim.end() :]
+            line = f"{line[: claim.start()]} {OBJECT} {line[claim.end() :]}"
         rest.append(line)
     others = "\n".join(rest)
     score = values.pop() if len(values) == 1 else None

@@ -23,7 +23,7 @@ _CHANNEL = re.compile(r"<\|channel\|>")
 _MESSAGE = re.compile(r"(?:\A|<\|start\|>assistant)\s{0,9}<\|channel\|>(\w{1,20})[^<>]{0,100}(?:<\|message\|>|\Z)")
 _MESSAGE_END = re.compile(r"<\|(?:end|return|call|start)\|>|\Z")
 # The same where a decoder drops the marks.
-_STRIPPED_CHANNELS = re.compile(r"\Aanalysis(?=[A-Z])(?:.*assistantfinal)?", re.DOTALL)
+_STRIPPED_CHANNELS = re.compile(r"\A(?:analysis|commentary)(?=[A-Za-z\"'{])(?:.*assistantfinal)?", re.DOTALL)
 
 
 def answered(text: str) -> list[tuple[int, int]] | None:

@@ -40,7 +40,7 @@ def cohen_kappa(first: ArrayLike, second: ArrayLike) -> float | None:
 
     None without such an item, and where both gave one and the same answer throughout.
     """
-    return _defined(kappa_of_tables(_pair_terms(_checked(first), _checked(second)).reshape(-1, 4).sum(axis=0)))
+    return defined(kappa_of_tables(_pair_terms(_checked(first), _checked(second)).reshape(-1, 4).sum(axis=0)))
 
 
 def krippendorff_alpha(answers: ArrayLike) -> float | None:
@@ -48,7 +48,7 @@ def krippendorff_alpha(answers: ArrayLike) -> float | None:
 
     None without such an item, and where all answers to them are the same.
     """
-    return _defined(alpha_of_terms(alpha_terms(_checked(answers)).reshape(-1, 3).sum(axis=0)))
+    return defined(alpha_of_terms(alpha_terms(_checked(answers)).reshape(-1, 3).sum(axis=0)))
 
 
 def strict_consensus(answers: ArrayLike) -> float | None:
@@ -182,7 +182,7 @@ class _Report:
         agreed, items = np.moveaxis(self.sums(terms, images), -1, 0)
         pooled = self.pooled(humans, list(combinations(range(len(humans)), 2)))
         figures = {
-            "agreement": _divide(agreed, items),
+            "agreement": divide(agreed, items),
             "pairwise_agreement": pooled["agreement"],
             "kappa": pooled["kappa"],
             "alpha": alpha_of_terms(self.sums(alpha_terms(humans), images)),
@@ -220,13 +220,13 @@ class _Report:
             counts = self.sums(
                 np.stack([items & (answers[i] == c) for c in (0, 1)], axis=-1).astype(np.float64), images
             )
-            shares[i] = np.nan_to_num(_divide(counts, counts.sum(axis=-1, keepdims=True)))
+            shares[i] = np.nan_to_num(divide(counts, counts.sum(axis=-1, keepdims=True)))
         for i, j in pairs:
             of_pair = self.sums(_pair_terms(answers[i], answers[j]), images)
             table += of_pair
             expected += of_pair.sum(axis=-1) * (shares[i] * shares[j]).sum(axis=-1)
         n, agreed = table.sum(axis=-1), table[..., 0] + table[..., 3]
-        return {"table": table, "agreement": _divide(agreed, n), "kappa": _divide(agreed - expected, n - expected)}
+        return {"table": table, "agreement": divide(agreed, n), "kappa": divide(agreed - expected, n - expected)}
 
     def alpha(self, answers: Answers) -> dict[str, Any]:
         """(R, N, A) answers."""
@@ -236,7 +236,7 @@ class _Report:
 
     def entries(self, n: Floats, figures: dict[str, Floats], intervals_of_parts: bool = True) -> dict[str, Any]:
         """(S,) items and name -> (1 + resamples, S) -> the figures overall, a level and an attribute."""
-        points = {name: [_defined(value) for value in values[0]] for name, values in figures.items()}
+        points = {name: [defined(value) for value in values[0]] for name, values in figures.items()}
 
         def entry(part: int) -> dict[str, Any]:
             content: dict[str, Any] = {"n": int(n[part]), **{name: points[name][part] for name in figures}}
@@ -294,9 +294,10 @@ def alpha_terms(answers: Answers) -> Floats:
 # --- Figures of such sums; NaN where undefined -------------------------------------------------------------------
 
 
-def _divide(above: Floats, below: Floats) -> Floats:
+def divide(above: NDArray[Any], below: NDArray[Any]) -> Floats:
+    """NaN where the denominator is 0."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(below != 0, above / below, np.nan)
+        return np.where(np.asarray(below) != 0, np.asarray(above, dtype=np.float64) / below, np.nan)
 
 
 def kappa_of_tables(table: Floats) -> Floats:
@@ -304,22 +305,23 @@ def kappa_of_tables(table: Floats) -> Floats:
     t00, t01, t10, t11 = np.moveaxis(table, -1, 0)
     n = table.sum(axis=-1)
     chance = (t00 + t01) * (t00 + t10) + (t10 + t11) * (t01 + t11)  # n squared times what is expected
-    return _divide(n * (t00 + t11) - chance, n * n - chance)
+    return divide(n * (t00 + t11) - chance, n * n - chance)
 
 
 def alpha_of_terms(sums: Floats) -> Floats:
     """alpha = 1 - D_o / D_e, with D_e from all pairable answers (Krippendorff, 2011)."""
     disagreement, zeros, ones = np.moveaxis(sums, -1, 0)
-    return 1 - _divide((zeros + ones - 1) * disagreement, zeros * ones)
+    return 1 - divide((zeros + ones - 1) * disagreement, zeros * ones)
 
 
 # Of a table of model and majority: cells 1 and 2 are the model's misses and its surplus.
 _DEVIATIONS: dict[str, Callable[[Floats], Floats]] = {
-    "over_rate": lambda table: _divide(table[..., 2], table[..., 0] + table[..., 2]),
-    "under_rate": lambda table: _divide(table[..., 1], table[..., 1] + table[..., 3]),
-    "signed_difference": lambda table: _divide(table[..., 2] - table[..., 1], table.sum(axis=-1)),
+    "over_rate": lambda table: divide(table[..., 2], table[..., 0] + table[..., 2]),
+    "under_rate": lambda table: divide(table[..., 1], table[..., 1] + table[..., 3]),
+    "signed_difference": lambda table: divide(table[..., 2] - table[..., 1], table.sum(axis=-1)),
 }
 
 
-def _defined(value: Any) -> float | None:
+def defined(value: Any) -> float | None:
+    """A float, or None for NaN."""
     return None if np.isnan(value) else float(value)

@@ -1,16 +1,22 @@
-"""How well a judge sees the attributes that it names: precision, recall and F1 of each, with intervals."""
+"""How well a judge sees the attributes that it names: precision, recall and F1 of each, what its errors cost, and how
+good its probabilities are, with intervals.
+
+Shapes: N images, A attributes, B resamples.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from cprt.metrics.bootstrap import Floats, interval, resample
+from cprt.scoring import severities
 from cprt.taxonomy import Taxonomy
 
 FIGURES = ("precision", "recall", "f1")
+BINS = 10  # of the reliability of probabilities
 
 
 def evaluate_attributes(
@@ -28,7 +34,10 @@ def evaluate_attributes(
 
     Returns a dict: ``n`` images in ``truth``, ``coverage``, ``per_attribute`` (key -> ``support``, precision, recall,
     F1 and their ``ci``), ``micro`` (over all attributes' counts) and ``macro`` (the mean over the attributes where the
-    figure is defined). What is undefined (the precision of what is never named) is None, and left out of the means.
+    figure is defined), ``levels`` (over the counts of a level's attributes), and ``costs``: key -> how much the
+    composed severity would rise, on the mean over all images, were it not ``missed``, and fall, were it not
+    ``invented``, with ``costliest`` as the one error that costs most. What is undefined (the precision of what is never
+    named) is None, and left out of the means.
     """
     taxonomy = taxonomy or Taxonomy.default()
     ids = [id for id in truth if id in named]
@@ -39,11 +48,13 @@ def evaluate_attributes(
         for table in (truth, named)
     )
     cells = np.stack([present * said, (1 - present) * said, present * (1 - said)])  # (3, N, A): TP, FP, FN
-    point = _figures(cells.sum(axis=1)[:, :, None])
+    members = _members(taxonomy)
+    point = _figures(cells.sum(axis=1)[:, :, None], members)
     weights = resample(len(ids), resamples, seed) if ids and resamples else []
     resampled = None
     if weights:
-        resampled = _figures(np.concatenate([np.einsum("cna,nb->cab", cells, weight) for weight in weights], axis=2))
+        counts = np.concatenate([np.einsum("cna,nb->cab", cells, weight) for weight in weights], axis=2)
+        resampled = _figures(counts, members)
 
     def entry(row: int) -> dict[str, Any]:
         figures = {name: _plain(point[name][row, 0]) for name in FIGURES}
@@ -57,24 +68,141 @@ def evaluate_attributes(
         "n": len(truth),
         "coverage": len(ids) / len(truth) if truth else None,
         "per_attribute": {key: {"support": int(support[row]), **entry(row)} for row, key in enumerate(taxonomy.keys)},
-        "micro": entry(len(taxonomy.keys)),
-        "macro": entry(len(taxonomy.keys) + 1),
+        "micro": entry(len(taxonomy.keys) + len(members)),
+        "macro": entry(len(taxonomy.keys) + len(members) + 1),
+        "levels": {str(level): entry(len(taxonomy.keys) + row) for row, level in enumerate(members)},
+        **_costs(present, said, weights, taxonomy),
     }
 
 
-def _figures(counts: Floats) -> dict[str, Floats]:
-    """(3, A, B) counts of TP, FP and FN -> name -> (A + 2, B): each attribute, micro, macro; NaN where undefined."""
-    counts = np.concatenate([counts, counts.sum(axis=1, keepdims=True)], axis=1)
-    right, wrong, missed = counts
+def _members(taxonomy: Taxonomy) -> dict[int, list[int]]:
+    """Level -> columns of its attributes, for levels that have any."""
+    found: dict[int, list[int]] = {}
+    for column, attribute in enumerate(taxonomy.attributes):
+        found.setdefault(attribute.level, []).append(column)
+    return dict(sorted(found.items()))
+
+
+def _figures(counts: Floats, members: Mapping[int, list[int]]) -> dict[str, Floats]:
+    """(3, A, B) counts of TP, FP and FN -> name -> (A + levels + 2, B): each attribute, each level's counts, micro,
+    macro; NaN where undefined.
+    """
+    attributes = counts.shape[1]
+    of_levels = [counts[:, columns].sum(axis=1, keepdims=True) for columns in members.values()]
+    right, wrong, missed = np.concatenate([counts, *of_levels, counts.sum(axis=1, keepdims=True)], axis=1)
     found = {}
     with np.errstate(invalid="ignore"):
         rows = (right / (right + wrong), right / (right + missed), 2 * right / (2 * right + wrong + missed))
     for name, row in zip(FIGURES, rows, strict=True):
-        known = ~np.isnan(row[:-1])
+        known = ~np.isnan(row[:attributes])
         with np.errstate(invalid="ignore"):
-            macro = np.where(known, row[:-1], 0.0).sum(axis=0) / known.sum(axis=0)
+            macro = np.where(known, row[:attributes], 0.0).sum(axis=0) / known.sum(axis=0)
         found[name] = np.concatenate([row, macro[None]])
     return found
+
+
+def _costs(present: Floats, said: Floats, weights: Sequence[Floats], taxonomy: Taxonomy) -> dict[str, Any]:
+    """``costs`` and ``costliest``; nothing where there is no image."""
+    if not len(said):
+        return {}
+    now = severities(said, taxonomy)[1]
+    costs: dict[str, dict[str, Any]] = {}
+    for column, key in enumerate(taxonomy.keys):
+        other = said.copy()
+        other[:, column] = present[:, column]
+        change = severities(other, taxonomy)[1] - now  # 0 where this attribute is right
+        costs[key] = {"ci": {}}
+        for error, of_image in (("missed", np.maximum(change, 0.0)), ("invented", np.maximum(-change, 0.0))):
+            costs[key][error] = float(of_image.mean())
+            if weights:
+                drawn = np.concatenate([of_image @ weight for weight in weights]) / len(of_image)
+                costs[key]["ci"][error] = interval(drawn)
+    key, error = max(
+        ((key, error) for key in costs for error in ("missed", "invented")), key=lambda one: costs[one[0]][one[1]]
+    )
+    return {"costs": costs, "costliest": {"attribute": key, "error": error, "cost": costs[key][error]}}
+
+
+# --- Probabilities -----------------------------------------------------------------------------------------------
+
+
+def evaluate_probabilities(
+    truth: Mapping[str, Collection[str]],
+    probabilities: Mapping[str, Mapping[str, float]],
+    taxonomy: Taxonomy | None = None,
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """How well probabilities of attributes tell present from absent, over the images that are in both.
+
+    Args:
+        truth: id -> keys of the attributes that are present; probabilities: id -> key -> probability.
+
+    Returns a dict: ``n``, ``coverage``, then under ``per_attribute``, ``levels`` and ``all`` (the pairs of image and
+    attribute together) ``auc`` (the area under the ROC curve), ``average_precision`` (the mean precision over the
+    recalls reached), ``brier`` (the mean squared error of the probability) and their ``ci``; None where undefined.
+    ``reliability``: for each tenth of [0, 1] its pairs ``n``, their ``mean_probability`` and the share ``present``.
+    """
+    taxonomy = taxonomy or Taxonomy.default()
+    ids = [id for id in truth if id in probabilities]
+    shape = len(ids), len(taxonomy.keys)
+    present = np.asarray([[key in truth[id] for key in taxonomy.keys] for id in ids], dtype=np.float64).reshape(shape)
+    said = np.asarray([[probabilities[id].get(key, 0.0) for key in taxonomy.keys] for id in ids]).reshape(shape)
+    weights = resample(len(ids), resamples, seed) if ids and resamples else []
+
+    def entry(columns: list[int]) -> dict[str, Any]:
+        rows = np.repeat(np.arange(len(ids)), len(columns))
+        values, is_there = said[:, columns].ravel(), present[:, columns].ravel()
+        point = _ranking(values, is_there, np.ones((len(values), 1)))
+        figures: dict[str, Any] = {name: _plain(value[0]) for name, value in point.items()}
+        if weights:
+            parts = [_ranking(values, is_there, weight[rows]) for weight in weights]
+            drawn = {name: np.concatenate([part[name] for part in parts]) for name in point}
+            figures["ci"] = {name: None if figures[name] is None else interval(drawn[name]) for name in point}
+        return figures
+
+    places = np.minimum((said * BINS).astype(int), BINS - 1)
+    reliability = []
+    for place in range(BINS):
+        inside = places == place
+        n = int(inside.sum())
+        reliability.append(
+            {
+                "bin": [place / BINS, (place + 1) / BINS],
+                "n": n,
+                "mean_probability": float(said[inside].mean()) if n else None,
+                "present": float(present[inside].mean()) if n else None,
+            }
+        )
+    return {
+        "n": len(truth),
+        "coverage": len(ids) / len(truth) if truth else None,
+        "per_attribute": {key: entry([column]) for column, key in enumerate(taxonomy.keys)},
+        "levels": {str(level): entry(columns) for level, columns in _members(taxonomy).items()},
+        "all": entry(list(range(len(taxonomy.keys)))),
+        "reliability": reliability,
+    }
+
+
+def _ranking(values: Floats, is_there: Floats, weights: Floats) -> dict[str, Floats]:
+    """(M,) probabilities and 0 or 1, (M, B) weights -> (B,) figures, NaN where undefined."""
+    if not len(values):
+        return dict.fromkeys(("auc", "average_precision", "brier"), np.full(weights.shape[1], np.nan))
+    order = np.argsort(-values, kind="stable")  # the most probable first
+    starts = np.flatnonzero(np.concatenate([[True], np.diff(values[order]) != 0]))  # of ties
+    there, absent = (
+        np.add.reduceat((weights * part[:, None])[order], starts, axis=0) for part in (is_there, 1 - is_there)
+    )
+    true, false = np.cumsum(there, axis=0), np.cumsum(absent, axis=0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ahead = (there * (false[-1] - false + absent / 2)).sum(axis=0)
+        auc = ahead / (true[-1] * false[-1])
+        precision = np.where(true > 0, true / (true + false), 0.0)
+        average = np.where(true[-1] > 0, (there * precision).sum(axis=0) / true[-1], np.nan)
+    average = np.where(false[-1] > 0, average, np.nan)
+    brier = (weights * ((values - is_there) ** 2)[:, None]).sum(axis=0) / weights.sum(axis=0)
+    return {"auc": auc, "average_precision": average, "brier": brier}
 
 
 def _plain(value: float) -> float | None:

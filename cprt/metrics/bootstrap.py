@@ -135,11 +135,18 @@ def student(freedom: float) -> float:
 def cluster_interval(sums: ArrayLike, figure: Callable[[Floats], Floats], weights_BK: Floats) -> list[float] | None:
     """95% interval of ``figure`` of the total of (K, ...) ``sums``, over resamples of the clusters.
 
+    None where the resamples are not ``apart``, as kappa of two who never differ.
+
     Args:
         figure: (..., any) totals -> (...), NaN where undefined.
     """
     freedom = spread(figure(left_out(sums)))[1]
-    return widened_interval(figure(totals(sums, weights_BK)), weights_BK.shape[1], freedom)
+    return apart(widened_interval(figure(totals(sums, weights_BK)), weights_BK.shape[1], freedom))
+
+
+def apart(bounds: list[float] | None) -> list[float] | None:
+    """An interval; None for a single point: resamples that all say the same tell nothing of how far off it may be."""
+    return None if bounds is None or bounds[0] == bounds[1] else bounds
 
 
 def widened_interval(figures_B: Floats, clusters: int, freedom: float) -> list[float] | None:

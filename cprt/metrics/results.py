@@ -83,10 +83,14 @@ class Metrics(Figures):
     """``metrics.json``: the figures of the stated score, and beside them, never mixed with it:
 
     Attributes:
-        decodings: expected, median, composed -> the figures of that way to a score.
+        decodings: expected, median, composed, likeliest, level_mean, mean -> the figures of that way to a score.
         calibrated: way to a score -> affine, isotonic, rising -> figures after calibration on the hold-out.
         label_mass: over the photos with expected scores: ``n``, ``mean`` and ``least`` probability that was on scores.
+        willing: the same of structured answers, for the share of their probability that the free model gives them.
         attributes: how well attributes are seen (``cprt/metrics/attributes.py``).
+        attribute_probabilities: how good the probabilities of attributes are, in the same file.
+        calibrated_probabilities: the same after calibration on the hold-out.
+        certainty: what a judge's own uncertainty is worth (``cprt/metrics/certainty.py``).
         errors_by: level, attributes, attribute -> group -> its errors (paper 5.3).
         against: ``n`` photos, and figure -> ``difference``, ``ci``, ``p`` to another judge on them.
     """
@@ -94,7 +98,11 @@ class Metrics(Figures):
     decodings: dict[str, Figures] = field(default_factory=dict)
     calibrated: dict[str, dict[str, Figures]] | None = field(default=None, metadata=_LEFT_OUT)
     label_mass: dict[str, Any] | None = field(default=None, metadata=_LEFT_OUT)
+    willing: dict[str, Any] | None = field(default=None, metadata=_LEFT_OUT)
     attributes: dict[str, Any] | None = field(default=None, metadata=_LEFT_OUT)
+    attribute_probabilities: dict[str, Any] | None = field(default=None, metadata=_LEFT_OUT)
+    calibrated_probabilities: dict[str, Any] | None = field(default=None, metadata=_LEFT_OUT)
+    certainty: dict[str, Any] | None = field(default=None, metadata=_LEFT_OUT)
     errors_by: dict[str, dict[str, GroupError]] = field(default_factory=dict)
     against: dict[str, Any] | None = field(default=None, metadata=_LEFT_OUT)
 

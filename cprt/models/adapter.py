@@ -5,6 +5,7 @@ Torch is imported where weights are looked at.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from cprt.records import inside, read_object
 from cprt.taxonomy import Taxonomy
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+_LARGEST_ALPHA = 1_000_000  # far beyond any in use; with much more, what it scales is infinite
 _DTYPES = ("float32", "float16", "bfloat16")
 
 
@@ -32,9 +34,11 @@ def read_config(folder: str | Path) -> dict[str, Any]:
         raise InputError.at(folder / CONFIG, f"{config.get('peft_type')!r} is not LORA", field="peft_type")
     if type(config.get("r")) is not int or config["r"] < 1:
         raise InputError.at(folder / CONFIG, "is not a whole number of at least 1", field="r")
-    alpha = config.get("lora_alpha", 8)  # what PEFT takes where there is none
-    if not is_number(alpha) or alpha <= 0:
-        raise InputError.at(folder / CONFIG, "is not a number above 0", field="lora_alpha")
+    pattern = config.get("alpha_pattern") or {}
+    alphas = {f"alpha_pattern.{name}": alpha for name, alpha in pattern.items()} if isinstance(pattern, dict) else {}
+    for field, alpha in {"lora_alpha": config.get("lora_alpha", 8), **alphas}.items():  # 8 is PEFT's own default
+        if not is_number(alpha) or not 0 < alpha <= _LARGEST_ALPHA:
+            raise InputError.at(folder / CONFIG, f"is not a number above 0 and up to {_LARGEST_ALPHA:,}", field=field)
     return config
 
 
@@ -68,6 +72,8 @@ def check_adapter(folder: str | Path, expected: int | None = None) -> dict[str, 
     check_finite(str(path), tensors)
     if not modules:
         raise InputError(f"{path}: holds no LoRA weights")
+    if config.get("bias", "none") != "none" and not any(name.endswith(".bias") for name in tensors):
+        raise InputError(f"{path}: holds no biases, {CONFIG} says bias: {config['bias']}")
     changes = bool(config.get("modules_to_save"))
     for module, parts in sorted(modules.items()):
         if not {"lora_A", "lora_B"} <= parts.keys():
@@ -153,6 +159,29 @@ def other_base(folder: str | Path, base: str) -> str | None:
     if not isinstance(trained, str) or trained == base:
         return None
     return f"{folder} was trained on another base ({record.get('base_model')}, {trained[:64]}) than it is put on here"
+
+
+def base_of(folder: str | Path, base: str | None = None, revision: str | None = None) -> tuple[str, str | None]:
+    """What an adapter was trained on, unless told, and its commit where one is known. Raises InputError."""
+    config = Path(folder) / CONFIG
+    base = base or (read_object(config) if config.is_file() else {}).get("base_model_name_or_path")
+    if not base or not isinstance(base, str):
+        raise InputError.at(config, "names no base; give it as --base_model", field="base_model_name_or_path")
+    return base, base_commit(read_record(folder), base, revision)
+
+
+def base_commit(record: Mapping[str, Any], base: str, revision: str | None) -> str | None:
+    """The commit of a Hub model that an adapter's run recorded, else ``revision``; None where neither says one.
+
+    Raises InputError where they differ: the adapter was trained on other weights.
+    """
+    digest = record.get("base_digest")
+    name, _, commit = digest.partition("@") if isinstance(digest, str) else ("", "", "")
+    if name != base or not re.fullmatch(r"[0-9a-f]{40}", commit):
+        return revision
+    if revision not in (None, commit):
+        raise InputError(f"base_revision {revision} is not the commit that the run recorded ({commit})")
+    return commit
 
 
 def recorded_prompt(record: Mapping[str, Any], taxonomy: Taxonomy) -> Prompt | None:

@@ -218,10 +218,11 @@ def _batches(requests: Mapping[str, Request], size: int) -> Iterator[list[tuple[
         return sum(areas[path] for path in item[1].images) or len(str(item[1].messages))
 
     ordered = sorted(requests.items(), key=lambda item: (-length(item), item[1].images, item[0]))
-    groups: dict[tuple[int, str | None], list[tuple[str, Request]]] = {}
-    for item in ordered:
-        groups.setdefault((len(item[1].images), item[1].lead_in), []).append(item)
-    for (count, _), group in groups.items():
+    groups: dict[tuple[Any, ...], list[tuple[str, Request]]] = {}
+    for key, request in ordered:
+        form = request.structure and request.structure.regex
+        groups.setdefault((len(request.images), request.lead_in, form), []).append((key, request))
+    for (count, *_), group in groups.items():
         if count != 1:
             for start in range(0, len(group), size):
                 yield group[start : start + size]
@@ -260,7 +261,10 @@ def _load_photos(batch: Sequence[tuple[str, Request]]) -> tuple[list[Loaded], li
 def answer_batch(
     model: LocalModel, batch: Sequence[Loaded], max_new_tokens: int, top_logprobs: int | None = None
 ) -> list[tuple[str, Response]]:
-    """Responses of a local model to requests with one ``lead_in``. What it cannot take is an error, others go on."""
+    """Responses of a local model to requests with one ``lead_in`` and ``structure``.
+
+    What it cannot take is an error, others go on.
+    """
     made = {
         "batch": len(batch),
         "dtype": model.dtype,
@@ -270,9 +274,9 @@ def answer_batch(
     }
     if model.revision:
         made["revision"] = model.revision
-    rows = [(request.messages, images) for _, request, images in batch]
+    rows, first = [(request.messages, images) for _, request, images in batch], batch[0][1]
     try:
-        generations = model.generate(rows, max_new_tokens, batch[0][1].lead_in, top_logprobs)
+        generations = model.generate(rows, max_new_tokens, first.lead_in, top_logprobs, first.structure)
     except InputError as error:
         if len(batch) == 1:
             key, request, _ = batch[0]
@@ -287,6 +291,8 @@ def answer_batch(
                 generation.complete,
                 logprobs=generation.logprobs and read_logprobs({"content": generation.logprobs}),
                 distribution=generation.distribution,
+                lists=generation.lists,
+                willing=generation.willing,
                 made=made,
             ),
         )

@@ -11,6 +11,7 @@ from typing import Any
 
 from cprt.errors import InputError
 from cprt.provenance import model_digest
+from cprt.records import inside, read_object
 from cprt.services.hub import limit_patience, reason
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
@@ -18,8 +19,9 @@ DTYPES = ("auto", "float32", "bfloat16", "float16")
 # What transformers reads of a folder beside its weights; each holds one JSON object.
 _JSON = (
     "config generation_config processor_config preprocessor_config video_preprocessor_config tokenizer_config "
-    "tokenizer special_tokens_map added_tokens chat_template model.safetensors.index"
+    "special_tokens_map added_tokens chat_template model.safetensors.index"
 ).split()
+_VOCABULARY = "tokenizer"  # some 10 MB, and read for a processor alone
 _PROBE = [  # a question with a photo, to see whether one comes through
     {"role": "user", "content": [{"type": "text", "text": "Look."}, {"type": "image"}, {"type": "text", "text": "So?"}]}
 ]
@@ -44,7 +46,8 @@ def load_processor(model: str, revision: str | None = None, max_pixels: int | No
     """
     from transformers import AutoProcessor
 
-    with _reading(model):
+    with _reading(model, [*_JSON, _VOCABULARY]):
+        _check_caps(Path(model))
         processor = AutoProcessor.from_pretrained(model, revision=revision, trust_remote_code=False)
     if not hasattr(processor, "image_processor"):
         raise InputError(f"{model}: is not a vision-language model (its processor takes no images)")
@@ -66,25 +69,19 @@ def load_model(model: str, revision: str | None = None, **kwargs: Any) -> Any:
     checkpoint, when a weight is missing, too many or of another shape, and when one is NaN or infinite.
     """
     from transformers import AutoModelForImageTextToText
-    from transformers.utils import logging
 
     if (Path(model) / "adapter_config.json").is_file():  # its base would be loaded from wherever it says
         raise InputError(f"{model}: is the folder of an adapter; give its base as the model, and this as the adapter")
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()  # in place of its table of faults: the one line below
-    try:
-        with _reading(model):
-            loaded, found = AutoModelForImageTextToText.from_pretrained(
-                model,
-                revision=revision,
-                use_safetensors=True,
-                trust_remote_code=False,
-                output_loading_info=True,
-                ignore_mismatched_sizes=True,  # reported below
-                **kwargs,
-            )
-    finally:
-        logging.set_verbosity(verbosity)
+    with _reading(model, _JSON):
+        loaded, found = AutoModelForImageTextToText.from_pretrained(
+            model,
+            revision=revision,
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # reported below
+            **kwargs,
+        )
     for fault, names in (
         ("missing", found["missing_keys"]),
         ("in none of its layers", found["unexpected_keys"]),
@@ -132,17 +129,17 @@ def identity(model: str, revision: str | None = None) -> str:
     return model_digest(model) if os.path.isdir(model) else f"{model}@{revision or 'main'}"
 
 
-def load_config(model: str, revision: str | None = None) -> Any:
-    """The configuration of a checkpoint, without its weights. Raises InputError when there is no such checkpoint."""
-    from transformers import AutoConfig
-
-    with _reading(model):
-        return AutoConfig.from_pretrained(model, revision=revision, trust_remote_code=False)
-
-
 def revision_of(model: str, revision: str | None = None) -> str | None:
     """The commit of a Hub model, read from its configuration alone; None for a folder. Raises InputError."""
     return None if os.path.isdir(model) else getattr(load_config(model, revision), "_commit_hash", None)
+
+
+def load_config(model: str, revision: str | None = None) -> Any:
+    """The configuration of a checkpoint. Raises InputError."""
+    from transformers import AutoConfig
+
+    with _reading(model, _JSON):
+        return AutoConfig.from_pretrained(model, revision=revision, trust_remote_code=False)
 
 
 def _check_processor(model: str, processor: Any) -> None:
@@ -166,11 +163,15 @@ def _check_processor(model: str, processor: Any) -> None:
 
 
 @contextmanager
-def _reading(model: str) -> Iterator[None]:
-    """One line for whatever the files of a broken or hostile checkpoint provoke in the libraries that read them."""
+def _reading(model: str, files: Iterable[str] = ()) -> Iterator[None]:
+    """One line for whatever the files of a broken or hostile checkpoint provoke in the libraries that read them.
+
+    Args:
+        files: names of those JSON files that are about to be read.
+    """
     limit_patience()
     try:
-        _check_json(Path(model))
+        _check_json(Path(model), files)
         yield
     except InputError:
         raise
@@ -180,8 +181,19 @@ def _reading(model: str) -> Iterator[None]:
         raise InputError(f"{model}: cannot be loaded as a model ({reason(error)})") from error
 
 
-def _check_json(folder: Path) -> None:
-    for path in (folder / f"{name}.json" for name in _JSON):
+def _check_caps(folder: Path) -> None:
+    """Raises InputError where the size of photos stands in a file that is not read, beside the one that is."""
+    read, unread = folder / "processor_config.json", folder / "preprocessor_config.json"
+    if not (read.is_file() and unread.is_file()):
+        return
+    settings = inside(read_object(read), "image_processor")
+    for name, value in read_object(unread).items():
+        if settings and name in ("size", "min_pixels", "max_pixels") and value not in (None, settings.get(name)):
+            raise InputError.at(unread, f"is not read: {read.name} says otherwise; write it there", field=name)
+
+
+def _check_json(folder: Path, names: Iterable[str]) -> None:
+    for path in (folder / f"{name}.json" for name in names):
         if path.is_file():
             try:
                 content = json.loads(path.read_bytes())

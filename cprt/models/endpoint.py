@@ -148,22 +148,23 @@ class Endpoint:
         without: Collection[str] = ()  # what is left out this once, since nobody says what the endpoint refuses
         while True:
             await self.limiter.enter()
-            sent = self._options.to_send(without)
+            sent = self._options.to_send(request.structure, without)
             try:
                 outcome = await self._call(messages, sent)
             finally:
                 self.limiter.leave()
             if isinstance(outcome, Response):
                 self.limiter.answered()
-                self._options.answered(outcome, without)
-                return replace(outcome, **self._options.differences(sent))
+                self._options.answered(outcome, sent, without)
+                return replace(outcome, **self._options.differences(request.structure, sent))
             if outcome.status in (401, 403):
                 source = f"the key in {self.spec.api_key_env}" if self.spec.api_key_env else "a call without a key"
                 raise Stopped(f"{self.spec.name}: the endpoint refuses {source} (HTTP {outcome.status})")
             if outcome.may_be_about_options:
                 if self._options.refuse(outcome.about, sent):
                     continue
-                if without := self._options.may_be_refused(sent):
+                if less := self._options.may_be_refused(sent):
+                    without = {*without, *less}
                     continue
             if is_filtered(outcome.code):
                 self.limiter.answered()

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cprt.answers.structure import Structure
 from cprt.errors import InputError
 from cprt.models.adapter import add_adapter, read_config
 from cprt.models.checkpoint import check_fit, first_line, load_model, load_processor, special_token
-from cprt.models.decoding import stated_lead_in
-from cprt.models.score_tree import ScoreReader
+from cprt.models.decoding.grammar import Grammars
+from cprt.models.decoding.lists import ListReader
+from cprt.models.decoding.score_tree import ScoreReader
+from cprt.models.decoding.scores import stated_lead_in
 from cprt.prompts import Messages, arrange
 
 if TYPE_CHECKING:
@@ -26,13 +30,17 @@ class Generation:
     """What a model wrote, special tokens left out. ``complete`` is False when it ran into the token limit.
 
     ``distribution``: probability of the scores "0.000" to "1.000" after a lead-in, where it was asked for.
+    ``lists``: probability of the lists of attributes, where it was asked for in a structure with keys (``ListReader``).
     ``logprobs``: one entry a token of the answer with its most probable alternatives, in the form of an endpoint's.
+    ``willing``: of an answer held to a structure, the share of its probability that a free model gives it (``Held``).
     """
 
     text: str
     complete: bool
     distribution: dict[str, float] | None = None
+    lists: dict[str, float] | None = None
     logprobs: list[dict[str, Any]] | None = None
+    willing: float | None = None
 
 
 class LocalModel:
@@ -109,6 +117,9 @@ class LocalModel:
         self._encoded: tuple[Any, Any] | None = None  # the pixels encoded last, and what came of them
         self._harmless: set[str] = set()  # texts without a special token
         self._scores = ScoreReader(model, self._base(), processor.tokenizer)
+        self._lists = ListReader(model, self._base(), processor.tokenizer)
+        size = model.get_output_embeddings().weight.shape[0]
+        self._grammars = Grammars(processor.tokenizer, size, self.decoding["eos_token_id"])
 
     def forget(self) -> None:
         """Drop what is kept from one batch to the next: shared texts and encoded photos."""
@@ -121,18 +132,23 @@ class LocalModel:
         max_new_tokens: int,
         lead_in: str | None = None,
         top_logprobs: int | None = None,
+        structure: Structure | None = None,
     ) -> list[Generation]:
         """One answer to each (messages, images) row; a message's image parts stand where its images go, in order.
 
         Raises InputError where a row is one that the processor does not take.
 
         Args:
-            lead_in: with it, how probable every score is after this text, such as ``{"score": ``. An empty one stands
-                for the answer's own text up to its score.
+            lead_in: with it, how probable every score is after this text, such as ``{"score": ``, and every list that a
+                structure has. An empty one stands for the answer's own text up to its score.
             top_logprobs: how many alternatives to each token of the answer to give.
+            structure: the form that answers are held to. They end of themselves, whatever ``max_new_tokens`` is.
         """
         import torch
 
+        held = None
+        if structure is not None:
+            held, max_new_tokens = self._grammars.hold(structure, len(rows)), structure.longest + 1
         inputs = self._inputs(rows)
         width = inputs["input_ids"].shape[1]
         with torch.inference_mode():
@@ -143,23 +159,30 @@ class LocalModel:
                 max_new_tokens=max_new_tokens,
                 return_dict_in_generate=True,
                 output_logits=top_logprobs is not None,
+                logits_processor=[] if held is None else [held],
             )
             answers = output.sequences[:, width:].tolist()
             ends = set(self.decoding["eos_token_id"])
             texts = self.processor.batch_decode(answers, skip_special_tokens=True, clean_up_tokenization_spaces=False)
             distributions: Sequence[dict[str, float] | None] = [None] * len(rows)
+            lists: Sequence[dict[str, float] | None] = [None] * len(rows)
             if lead_in is not None:
                 lead_ins = [lead_in or stated_lead_in(text) for text in texts]
                 distributions = self._scores.distributions(inputs, output.cache, lead_ins)
+                if structure is not None and structure.keys:
+                    lists = self._lists.distributions(inputs, output.cache, structure.keys, texts)
             logprobs: Sequence[list[dict[str, Any]] | None] = [None] * len(rows)
             if top_logprobs is not None:
                 lengths = [
                     next((place + 1 for place, token in enumerate(ids) if token in ends), len(ids)) for ids in answers
                 ]
                 logprobs = self._top_logprobs(output.logits, answers, lengths, top_logprobs)
+        willing = [None] * len(rows) if held is None else [math.exp(value) for value in held.log_willing]
         return [
-            Generation(text, not ends.isdisjoint(ids), distribution, listed)
-            for text, ids, distribution, listed in zip(texts, answers, distributions, logprobs, strict=True)
+            Generation(text, not ends.isdisjoint(ids), *probable, listed, share)
+            for text, ids, probable, listed, share in zip(
+                texts, answers, zip(distributions, lists, strict=True), logprobs, willing, strict=True
+            )
         ]
 
     def _generate(self, **inputs: Any) -> Any:

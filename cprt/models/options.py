@@ -6,11 +6,12 @@ import re
 from collections.abc import Collection
 from typing import Any
 
+from cprt.answers.structure import Structure
 from cprt.models.spec import ModelSpec, Response
 
 # A request that is refused for one of these is asked again without. OpenAI's newer models know no max_tokens, take only
-# their own temperature, and give no logprobs while they reason.
-_YIELDING = ("max_tokens", "temperature", "logprobs")
+# their own temperature, and give no logprobs while they reason; some servers know no JSON schema.
+_YIELDING = ("max_tokens", "temperature", "logprobs", "response_format")
 
 
 class Options:
@@ -20,9 +21,9 @@ class Options:
         self._spec = spec
         self._refused: set[str] = set()
         self._top_logprobs = spec.top_logprobs  # fewer where the endpoint allows fewer
-        self._gave_logprobs = False
+        self._takes: set[str] = set()  # what has come through of those that a refusal may be about
 
-    def to_send(self, without: Collection[str] = ()) -> dict[str, Any]:
+    def to_send(self, structure: Structure | None = None, without: Collection[str] = ()) -> dict[str, Any]:
         """Fields of a request, ``without`` some of them this once."""
         spec, left_out = self._spec, self._refused.union(without)
         options: dict[str, Any] = {"model": spec.model}
@@ -32,6 +33,9 @@ class Options:
             options["temperature"] = spec.temperature
         if self._top_logprobs is not None and "logprobs" not in left_out:
             options |= {"logprobs": True, "top_logprobs": self._top_logprobs}
+        if structure is not None and "response_format" not in left_out:
+            schema = {"name": "answer", "strict": True, "schema": structure.schema}
+            options["response_format"] = {"type": "json_schema", "json_schema": schema}
         return options
 
     def refuse(self, about: str, sent: dict[str, Any]) -> bool:
@@ -46,18 +50,22 @@ class Options:
         return True
 
     def may_be_refused(self, sent: dict[str, Any]) -> Collection[str]:
-        """What to try without, once, where a refusal names nothing: logprobs that never came."""
-        return ("logprobs",) if "logprobs" in sent and not self._gave_logprobs else ()
+        """What to try without, once, where a refusal names nothing: what has never come through."""
+        return [name for name in ("response_format", "logprobs") if name in sent and name not in self._takes][:1]
 
-    def answered(self, response: Response, without: Collection[str]) -> None:
+    def answered(self, response: Response, sent: dict[str, Any], without: Collection[str]) -> None:
         """A request was answered, perhaps for being asked ``without`` something."""
-        self._gave_logprobs |= response.logprobs is not None
-        if not self._gave_logprobs:
-            self._refused.update(without)
+        self._takes.update(("logprobs",) if response.logprobs is not None else ())
+        self._takes.update(("response_format",) if "response_format" in sent else ())
+        self._refused.update(name for name in without if name not in self._takes)
 
-    def differences(self, sent: dict[str, Any]) -> dict[str, Any]:
+    def differences(self, structure: Structure | None, sent: dict[str, Any]) -> dict[str, Any]:
         """How a request differed from what was wanted, as fields of its response."""
-        wanted = {"temperature": self._spec.temperature, "logprobs": self._spec.top_logprobs}
+        wanted = {
+            "temperature": self._spec.temperature,
+            "logprobs": self._spec.top_logprobs,
+            "response_format": structure,
+        }
         listed = sent.get("top_logprobs", self._spec.top_logprobs)
         return {
             "dropped": tuple(sorted(name for name, value in wanted.items() if value is not None and name not in sent)),

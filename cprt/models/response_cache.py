@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -16,6 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from cprt.errors import InputError
+from cprt.files import lock
 
 Row = dict[str, Any]
 _ROW = b'{"key": "'  # how every row begins
@@ -94,14 +94,8 @@ class ResponseCache:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file = open(self.path, "a+b")  # noqa: SIM115 - closed by __exit__
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            self._file.close()
-            raise InputError.at(
-                self.path, "another run is writing here; wait for it or choose another --out"
-            ) from error
-        self._file.seek(0)
-        try:
+            lock(self._file.fileno(), self.path, "--out")
+            self._file.seek(0)
             self._answers, end = _read(self._file, self.path)
         except InputError:
             self._file.close()

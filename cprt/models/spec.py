@@ -16,6 +16,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from cprt.answers.structure import Structure
 from cprt.config import fits
 from cprt.errors import InputError
 from cprt.files import without_halves
@@ -43,11 +44,13 @@ class Request:
 
     ``lead_in``: a local model is to say as well how probable each score is after this text; an empty one stands for its
     own answer up to the score (see ``LocalModel.generate``). An endpoint is asked for ``top_logprobs`` instead.
+    ``structure``: the form that the answer is held to.
     """
 
     messages: Messages
     images: tuple[Path, ...] = ()
     lead_in: str | None = None
+    structure: Structure | None = None
 
 
 @dataclass(frozen=True)
@@ -60,8 +63,12 @@ class Response:
         finish: the endpoint's finish_reason.
         usage: tokens, as the endpoint counts them.
         logprobs: one entry a token in an endpoint's form, when they were asked for.
-        dropped: options that the endpoint refused and this response was made without ("temperature", "logprobs").
+        dropped: options that the endpoint refused and this response was made without: "temperature", "logprobs",
+            "response_format" (the form of a structured answer).
         distribution: of a local model, score string -> probability, when a request's ``lead_in`` asks for it.
+        lists: of a local model, keys with commas between -> probability, where ``lead_in`` is there and lists are.
+        willing: of a local model's answer that was held to a structure: the share of its probability that a free model
+            gives it (see ``cprt.models.decoding.grammar.Held``).
         made: how a local model ran: photos in the batch, precision, kind of device, revision, image size. The shape of
             a batch alone can flip a near-tied token in bfloat16.
     """
@@ -74,6 +81,8 @@ class Response:
     logprobs: list[dict[str, Any]] | None = None
     dropped: tuple[str, ...] = ()
     distribution: dict[str, float] | None = None
+    lists: dict[str, float] | None = None
+    willing: float | None = None
     made: dict[str, Any] | None = None
     error: str | None = None
 
@@ -90,6 +99,8 @@ class Response:
             "logprobs": self.logprobs,
             "dropped": list(self.dropped) or None,
             "distribution": self.distribution,
+            "lists": self.lists,
+            "willing": self.willing,
             "made": self.made,
         }
         return {name: value for name, value in row.items() if value is not None}
@@ -260,8 +271,10 @@ class ModelSpec:
     def key(self, request: Request) -> str:
         """Under which the answer to ``request`` is kept."""
         images = [image_digest(image) for image in request.images]
-        scores = {} if request.lead_in is None else {"lead_in": request.lead_in}
-        return cache_key(images=images, prompt=digest(request.messages), **scores, **self.identity)
+        how: dict[str, Any] = {} if request.lead_in is None else {"lead_in": request.lead_in}
+        if request.structure is not None:
+            how["structure"] = request.structure.regex if self.base_url is None else request.structure.schema
+        return cache_key(images=images, prompt=digest(request.messages), **how, **self.identity)
 
     @cached_property
     def other_base(self) -> str | None:

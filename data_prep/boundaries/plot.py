@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -70,11 +70,14 @@ def draw_embeddings(path: str | Path, embeddings: Floats, levels: Ints, counts: 
     return explained
 
 
-def draw_scores(path: str | Path, taxonomy: Taxonomy, learnt: Sequence[float] | None = None) -> None:
+def draw_scores(
+    path: str | Path, taxonomy: Taxonomy, learnt: Mapping[int, float], ranges: Mapping[int, tuple[float, float]]
+) -> None:
     """Severity score over the lexicographic score of every combination of counts, written as PNG (Fig. 6).
 
     The band of each level is shaded; one attribute alone, the paper's worked examples and the maximum are named. Dashed
-    lines show where bands ``learnt`` from labels begin, for levels 1 to 4.
+    lines show where bands ``learnt`` from labels begin, level -> lower end; the strip around one is its range over
+    seeds and settings.
     """
     combinations = np.asarray(list(itertools.product(*(range(size + 1) for size in taxonomy.sizes))))
     lexicographic, levels, scores = scores_of(combinations, taxonomy)
@@ -103,9 +106,11 @@ def draw_scores(path: str | Path, taxonomy: Taxonomy, learnt: Sequence[float] | 
             ha="right" if above else "left",
         )
         panel.scatter([x], [y], s=26, facecolors="none", edgecolors="black", linewidths=0.9)
-    for number, (low, color) in enumerate(zip(learnt or (), LEVEL_COLORS, strict=False)):
-        label = None if number else "learnt from the labels"
+    for number, (level, low) in enumerate(learnt.items()):
+        color = LEVEL_COLORS[level - 1]
+        label = None if number else "learnt from the labels, and its range"
         panel.axhline(low, color=color, linewidth=1, linestyle="--", label=label)
+        panel.axhspan(*ranges[level], color=color, alpha=0.25, linewidth=0)
     panel.set_xscale("symlog", linthresh=1)  # 0 has its place, and levels 2 to 4 are more than a line at the left
     panel.set_xlim(-0.1, lexicographic.max() * 2)
     panel.set_ylim(-0.04, 1.05)

@@ -35,7 +35,7 @@ distinct vector and weighted by how often it is there, which is exact; distances
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -95,6 +95,7 @@ class BoundariesArguments:
     percentile: float = option("of a level's IDW scores, the lower end of its band", 5.0)
     seed: int = option("seed of the embedding's start and of the triplets", 0)
     seeds: int = option("seeds to train with, this one and the next ones; the spread of the bands over them", 5)
+    settings: bool = option("also train with other values of what the paper leaves open, one at a time", True)
     taxonomy: str | None = option("YAML that extends the published taxonomy", None)
 
     def __post_init__(self) -> None:
@@ -138,32 +139,21 @@ def main(argv: Sequence[str] | None = None) -> None:
     vectors, report = read_vectors(args.labels, taxonomy, args.empty)
     matrix, losses = train(vectors, args)
     embeddings = embed(vectors.x, matrix)
-
-    def learnt(embedded: Floats, neighbours: str) -> dict[str, dict[str, Any]]:
-        scores = idw(embedded, vectors, args.epsilon, args.power, neighbours)
-        return bands(scores, vectors, args.percentile, taxonomy)
-
-    found = learnt(embeddings, args.neighbours)
-    others = (replace(args, seed=args.seed + number) for number in range(1, args.seeds))
-    by_seed = [found, *(learnt(embed(vectors.x, train(vectors, one)[0]), args.neighbours) for one in others)]
-    spread = {
-        "seeds": {
-            level: {"lowest": min(lower), "highest": max(lower), "lower": lower}
-            for level in found
-            for lower in [[one[level]["lower"] for one in by_seed]]
-        },
-        "neighbours": {
-            kind: {level: band["lower"] for level, band in learnt(embeddings, kind).items()} for kind in NEIGHBOURS
-        },
-    }
-    lower = [found[str(level)]["lower"] for level in LEVELS if str(level) in found]
-    ordered = all(high > low for high, low in pairwise(lower))
+    found = bands(interpolate(embeddings, vectors, args), vectors, args.percentile, taxonomy)
+    spread = spread_of(found, embeddings, vectors, args, taxonomy)
+    lower = {int(level): band["lower"] for level, band in found.items()}
+    ordered = all(high > low for high, low in pairwise(lower.values()))
 
     out = Path(args.out)
     sign("cprt boundaries", out / "run.json")
     explained = draw_embeddings(out / "embeddings.png", embeddings, vectors.levels, vectors.counts)
-    usable = write_taxonomy(out / "taxonomy.yaml", lower, args.taxonomy)
-    draw_scores(out / "scores.png", taxonomy, learnt=lower if usable else None)
+    usable = write_taxonomy(out / "taxonomy.yaml", list(lower.values()), args.taxonomy)
+    ranges = {
+        int(level): (min(ends), max(ends))
+        for level in found
+        for ends in [[spread[kind][level][end] for kind in _RANGES for end in ("lowest", "highest")]]
+    }
+    draw_scores(out / "scores.png", taxonomy, lower, ranges)
     result = {
         "bands": found,
         "ordered": ordered,
@@ -177,9 +167,59 @@ def main(argv: Sequence[str] | None = None) -> None:
     write_run(
         "cprt boundaries", out, args, {"labels": args.labels}, seed=args.seed, taxonomy=taxonomy.digest, report=report
     )
-    _print(found, spread["seeds"], ordered, report, losses, args.out)
+    _print(found, spread, ordered, report, losses, args.out)
     if usable:
         print(f"  {out / 'taxonomy.yaml'}: these bands, to pass as --taxonomy")
+
+
+_RANGES = ("seeds", "settings")  # what the spread is over; with other neighbours the bands mean something else
+
+
+def interpolate(embeddings: Floats, vectors: Vectors, args: BoundariesArguments) -> Floats:
+    """(U,) interpolated severities, as the options say."""
+    return idw(embeddings, vectors, args.epsilon, args.power, args.neighbours)
+
+
+def spread_of(
+    found: Mapping[str, Any], embeddings: Floats, vectors: Vectors, args: BoundariesArguments, taxonomy: Taxonomy
+) -> dict[str, Any]:
+    """How far the lower ends depend on the seed, and on each choice of ours, changed alone.
+
+    ``seeds`` and ``settings``: level -> ``lowest``, ``highest``, and ``lower``, the end for each seed, or for each
+    setting. ``neighbours``: kind -> level -> lower end.
+    """
+
+    def lower(one: BoundariesArguments, embedded: Floats | None = None) -> dict[str, float]:
+        embedded = embed(vectors.x, train(vectors, one)[0]) if embedded is None else embedded
+        learnt = bands(interpolate(embedded, vectors, one), vectors, one.percentile, taxonomy)
+        return {level: band["lower"] for level, band in learnt.items()}
+
+    first = {level: band["lower"] for level, band in found.items()}
+    seeds = [first, *(lower(replace(args, seed=args.seed + number)) for number in range(1, args.seeds))]
+    settings = {"as chosen": first}
+    for name, factors in _SETTINGS.items() if args.settings else ():
+        for factor in factors:
+            value = type(getattr(args, name))(getattr(args, name) * factor)
+            changed = replace(args, **{name: value})
+            settings[f"{name} {value:g}"] = lower(changed, embeddings if name in _AFTER_TRAINING else None)
+
+    def ends(learnt: Iterable[Mapping[str, float]], level: str) -> dict[str, float]:
+        values = [one[level] for one in learnt]
+        return {"lowest": min(values), "highest": max(values)}
+
+    return {
+        "seeds": {level: {**ends(seeds, level), "lower": [one[level] for one in seeds]} for level in found},
+        "settings": {
+            level: {**ends(settings.values(), level), "lower": {name: one[level] for name, one in settings.items()}}
+            for level in found
+        },
+        "neighbours": {kind: lower(replace(args, neighbours=kind), embeddings) for kind in NEIGHBOURS},
+    }
+
+
+# What the paper leaves open, and by what each is multiplied in turn.
+_SETTINGS = {"learning_rate": (1 / 3, 3), "weight_decay": (0, 10), "batch_size": (1 / 2, 2), "epsilon": (0.01, 100)}
+_AFTER_TRAINING = ("epsilon",)
 
 
 def write_taxonomy(path: Path, lower: Sequence[float], extension: str | None) -> bool:
@@ -346,7 +386,7 @@ def bands(scores: Floats, vectors: Vectors, percentile: float, taxonomy: Taxonom
 
 def _print(
     found: dict[str, Any],
-    seeds: dict[str, Any],
+    spread: dict[str, Any],
     ordered: bool,
     report: dict[str, int],
     losses: list[float],
@@ -358,16 +398,16 @@ def _print(
         print(
             f"  {report['without_attribute']} rows without any attribute {'kept at the origin' if kept else 'left out'}"
         )
-    print("  level   rows  distinct  lower end  published  difference  over seeds")
+    print("  level   rows  distinct  lower end  published  difference  over seeds      over settings")
     for level in LEVELS:
         if band := found.get(str(level)):
             print(
                 f"  {level}     {band['rows']:>6}  {band['distinct']:>8}  {band['lower']:>9.3f}"
                 f"  {band['published_lower']:>9.3f}  {band['difference']:>+10.3f}"
-                f"  {seeds[str(level)]['lowest']:.3f} to {seeds[str(level)]['highest']:.3f}"
+                + "".join("  {lowest:.3f} to {highest:.3f}".format(**spread[kind][str(level)]) for kind in _RANGES)
             )
         else:
-            print(f"  {level}          0         0          -          -           -  -")
+            print(f"  {level}          0         0          -          -           -  -               -")
     if not ordered:
         print("  the lower ends are not in the order of the levels: these labels do not separate them")
 

@@ -16,10 +16,10 @@ from typing import Any
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.files import write_text
+from cprt.pages.card import data_card
 from cprt.provenance import sign, write_run
 from cprt.records import Label, read_labels, write_json
 from cprt.taxonomy import LEVELS, Taxonomy
-from data_prep.pairs.card import data_card
 
 
 @dataclass

@@ -15,12 +15,12 @@ from typing import Any
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.images import ImageIndex
+from cprt.pages.card import data_card, draw_card
 from cprt.provenance import run_path, sign, write_run
 from cprt.records import Label, write_jsonl
 from cprt.scoring import severities
 from cprt.taxonomy import LEVELS, Taxonomy
 from data_prep.labels.files import Stated, read_aliases, read_annotations, read_bench, read_table
-from data_prep.pairs.card import data_card, draw_card
 
 SOURCES = ("bench", "csv", "annotations")
 SCORE_TOLERANCE = 6e-4  # a file's score has three decimals, rounded or truncated

@@ -29,16 +29,13 @@ from data_prep.pairs.split import draw_holdout
 class SurveyArguments:
     labels: str = option("labels.jsonl with the photos to draw from")
     out: str = option("folder to write", writes=("sheets", "photos.csv", "questions.txt"))
-    photos: int = option("photos to label", 65)
-    people: int = option("people who label", 17)
-    each: int = option("photos for each of them", 10)
-    seed: int = option("seed of the draw and of who gets which photo", 0)
+    photos: int = option("photos to label", 65, least=1)
+    people: int = option("people who label", 17, least=1, most=1000)
+    each: int = option("photos for each of them", 10, least=1)
+    seed: int = option("seed of the draw and of who gets which photo", 0, least=0)
     taxonomy: str | None = option("YAML that extends the published taxonomy", None)
 
     def __post_init__(self) -> None:
-        for name in ("photos", "people", "each"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
         if self.each > self.photos:
             raise ValueError(f"each: nobody can label {self.each} of {self.photos} photos")
         if self.people * self.each < 2 * self.photos:
@@ -46,8 +43,6 @@ class SurveyArguments:
                 f"{self.people} people with {self.each} photos each cannot see {self.photos} photos twice: agreement "
                 "needs two people a photo"
             )
-        if self.seed < 0:
-            raise ValueError(f"seed must not be negative, not {self.seed}")
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -22,12 +22,10 @@ def check_lengths(
     Returns ``{model, shortest, longest, mean}`` in tokens. Raises InputError that names the longest pair when it is
     over ``max_tokens``.
     """
-    from transformers import AutoConfig
-
-    from cprt.models.checkpoint import load_processor
+    from cprt.models.checkpoint import load_config, load_processor
 
     processor = load_processor(model, max_pixels=max_pixels)
-    model_type = AutoConfig.from_pretrained(model).model_type
+    model_type = load_config(model).model_type
     texts: dict[str, int] = {}  # the text is the same for most pairs but for the answer
     lengths = []
     for pair in tqdm(pairs, desc=f"measuring in tokens of {Path(model).name}", unit="pair", leave=False):

@@ -18,11 +18,11 @@ from cprt.answers import render
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.images import check_ratio, image_root, in_parallel, load_image, raise_first
+from cprt.pages.card import data_card, draw_card
 from cprt.prompts import PROMPTS, TARGETS, Prompt, build
 from cprt.provenance import sign, write_run
 from cprt.records import Label, Pair, read_labels, write_json, write_jsonl
 from cprt.taxonomy import LEVELS, Taxonomy
-from data_prep.pairs.card import data_card, draw_card
 from data_prep.pairs.duplicates import DEFAULT_THRESHOLD, Fingerprint, clusters, fingerprint
 from data_prep.pairs.exclusions import read_exclusions
 from data_prep.pairs.lengths import check_lengths
@@ -53,7 +53,7 @@ class PairsArguments:
     taxonomy: str | None = option("YAML that extends the published taxonomy", None)
 
     def __post_init__(self) -> None:
-        for name, least in (("size", 1), ("holdout", 0), ("max_tokens", 1)):
+        for name, least in (("size", 1), ("holdout", 0), ("max_tokens", 1), ("max_pixels", 1)):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ValueError(f"{name} must be at least {least}, not {value}")

@@ -40,16 +40,13 @@ class AgreementArguments:
     out: str = option("agreement.json to write")
     answers: list[str] = option("CSV files of annotator, kind, image and the taxonomy's keys", factory=list)
     annotations: list[str] = option("annotations.jsonl files made by cprt annotate", factory=list)
-    resamples: int = option("bootstrap resamples of images; 0: no intervals", 1000)
-    seed: int = option("seed of the resamples", 0)
+    resamples: int = option("bootstrap resamples of images; 0: no intervals", 1000, least=0, most=100_000)
+    seed: int = option("seed of the resamples", 0, least=0)
     taxonomy: str | None = option("YAML that extends the published taxonomy", None)
 
     def __post_init__(self) -> None:
         if not self.answers and not self.annotations:
             raise ValueError("needs --answers or --annotations")
-        for name in ("resamples", "seed"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative, not {getattr(self, name)}")
 
 
 def main(argv: Sequence[str] | None = None) -> None:

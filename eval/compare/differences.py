@@ -1,21 +1,25 @@
-"""Paired differences between runs with Holm's correction, and figures over the steps of a training."""
+"""Paired differences between runs with Holm's correction, and figures over the steps and the seeds of trainings."""
 
 from __future__ import annotations
 
 import itertools
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import PurePosixPath
+from operator import itemgetter
+from pathlib import Path, PurePosixPath
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from tqdm import tqdm
 
 from cprt.errors import InputError
+from cprt.metrics.bootstrap import interval
 from cprt.metrics.severity import paired_differences
 from cprt.records import Label, inside
 from cprt.taxonomy import Taxonomy
-from eval.compare.results import CurvePoint, Difference, Headline, PairDifferences
-from eval.compare.runs import EvaluatedRun
+from eval.compare.results import CurvePoint, Difference, Headline, PairDifferences, SeedGroup, Spread
+from eval.compare.runs import EvaluatedRun, unique_names
 from eval.metrics import HEADS
 
 ALPHA = 0.05
@@ -64,14 +68,36 @@ def differences(
                 done=progress.update,
             )
     photos = {pair: len(ids) for ids, group in by_photos.items() for pair in group}
-    corrected = iter(holm([tests[pair][name]["p"] for pair in pairs for name in FIGURES]))
-
-    def tested(test: Mapping[str, Any]) -> Difference:
-        p_holm = next(corrected)
-        return Difference(**test, p_holm=p_holm, beyond_noise=None if p_holm is None else p_holm < ALPHA)
-
+    figures = iter(_corrected([tests[pair][name] for pair in pairs for name in FIGURES]))
+    covered = {name: np.asarray([label.id in scores[name] for label in labels]) for name in scores}
+    coverage = _corrected(
+        [coverage_difference(covered[first], covered[second], resamples, seed) for first, second in pairs]
+    )
     return [
-        PairDifferences(*pair, photos[pair], {name: tested(tests[pair][name]) for name in FIGURES}) for pair in pairs
+        PairDifferences(*pair, photos[pair], {name: next(figures) for name in FIGURES}, of_coverage)
+        for pair, of_coverage in zip(pairs, coverage, strict=True)
+    ]
+
+
+def coverage_difference(
+    first: NDArray[np.bool_], second: NDArray[np.bool_], resamples: int, seed: int
+) -> dict[str, Any]:
+    """Difference of the shares of (N,) photos with a score: a paired bootstrap interval and McNemar's exact p."""
+    from scipy.stats import binomtest
+
+    n, gained, lost = len(first), int((first & ~second).sum()), int((second & ~first).sum())
+    if not n:
+        return dict.fromkeys(("difference", "ci", "p"))
+    drawn = np.random.default_rng(seed).multinomial(n, [gained / n, lost / n, 1 - (gained + lost) / n], size=resamples)
+    p = float(binomtest(gained, gained + lost).pvalue) if gained + lost else 1.0
+    return {"difference": (gained - lost) / n, "ci": interval((drawn[:, 0] - drawn[:, 1]) / n), "p": p}
+
+
+def _corrected(tests: Sequence[Mapping[str, Any]]) -> list[Difference]:
+    corrected = holm([test["p"] for test in tests])
+    return [
+        Difference(**test, p_holm=p, beyond_noise=None if p is None else p < ALPHA)
+        for test, p in zip(tests, corrected, strict=True)
     ]
 
 
@@ -95,7 +121,7 @@ def curves(runs: Sequence[EvaluatedRun]) -> dict[str, list[CurvePoint]]:
     A training is the folder that holds the checkpoints, with one prompt and target. A run of its base with the same
     prompt and target is its step 0.
     """
-    trainings: dict[tuple[str, tuple[str, str]], list[tuple[int, EvaluatedRun]]] = {}
+    trainings: dict[tuple[str, tuple[str, ...]], list[tuple[int, EvaluatedRun]]] = {}
     for one in runs:
         training, step = checkpoint(one)
         if step is not None:
@@ -125,3 +151,42 @@ def checkpoint(one: EvaluatedRun) -> tuple[str, int | None]:
         for match in re.finditer(r"(.*?)[/_.-]?\bcheckpoint-(\d{1,9})\b", str(path or "")):
             return PurePosixPath(match[1]).name or "training", int(match[2])
     return "", None
+
+
+# --- Over seeds ----------------------------------------------------------------------------------------------------
+
+
+def over_seeds(runs: Sequence[EvaluatedRun]) -> dict[str, SeedGroup]:
+    """Recipe -> the spread of its figures over seeds, for recipes with two runs or more.
+
+    A recipe is what remains of the adapter's folder, or of the run's name, without its ``seed-N``, asked in one way.
+    """
+    recipes: dict[tuple[str, tuple[str, ...]], list[tuple[int, EvaluatedRun]]] = {}
+    for one in runs:
+        for path in (inside(one.record, "config", "judge").get("adapter"), one.name):
+            if (match := _SEED.search(str(path or ""))) is not None:
+                recipe = re.sub(r"^[_.-]+|[/_.-]+$", "", _SEED.sub("", str(path)))
+                recipes.setdefault((recipe, one.asked), []).append((int(match[1]), one))
+                break
+    recipes = {key: sorted(members, key=itemgetter(0)) for key, members in recipes.items() if len(members) > 1}
+    paths = sorted({recipe for recipe, _ in recipes})
+    short = dict(zip(paths, unique_names(list(map(Path, paths))), strict=True))
+    groups = {}
+    for (recipe, asked), members in recipes.items():
+        alone = sum(other == recipe for other, _ in recipes) == 1
+        groups[short[recipe] if alone else f"{short[recipe]}, {', '.join(asked)}"] = SeedGroup(
+            [one.name for _, one in members],
+            [seed for seed, _ in members],
+            {name: _spread([one.metrics.figure(name) for _, one in members]) for name in HEADS},
+        )
+    return groups
+
+
+_SEED = re.compile(r"[/_.-]?\bseed-(\d{1,9})\b")
+
+
+def _spread(values: Sequence[float | None]) -> Spread | None:
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return None
+    return Spread(float(np.mean(known)), float(np.std(known, ddof=1)), min(known), max(known))

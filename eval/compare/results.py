@@ -63,12 +63,35 @@ class Difference:
 
 @dataclass(frozen=True)
 class PairDifferences:
-    """``run`` minus ``against`` over the ``n`` photos that both scored: figure -> difference."""
+    """``run`` minus ``against`` over the ``n`` photos that both scored: figure -> difference.
+
+    ``coverage``, over all photos, is corrected apart, with the coverage of the other pairs alone.
+    """
 
     run: str
     against: str
     n: int
     figures: dict[str, Difference]
+    coverage: Difference
+
+
+@dataclass(frozen=True)
+class Spread:
+    """One figure over the seeds of a recipe; ``sd`` is the sample's."""
+
+    mean: float
+    sd: float
+    lowest: float
+    highest: float
+
+
+@dataclass(frozen=True)
+class SeedGroup:
+    """Runs of one recipe that differ in their seed alone: figure -> its spread, None where undefined in any run."""
+
+    runs: list[str]
+    seeds: list[int]
+    figures: dict[str, Spread | None]
 
 
 @dataclass(frozen=True)
@@ -84,10 +107,17 @@ class Correction:
 
 @dataclass(frozen=True)
 class Comparison:
-    """``compare.json``. ``n``: photos with a label; ``curves``: training -> its points, rising in step."""
+    """``compare.json``.
+
+    Attributes:
+        n: photos with a label.
+        curves: training -> its points, rising in step.
+        seeds: recipe -> spread of its figures over seeds.
+    """
 
     n: int
     runs: dict[str, RunFigures]
     differences: list[PairDifferences]
     correction: Correction
     curves: dict[str, list[CurvePoint]]
+    seeds: dict[str, SeedGroup]

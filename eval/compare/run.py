@@ -1,9 +1,11 @@
 """``cprt compare``: several runs or checkpoints side by side, in the terminal, as a page and in Weights & Biases.
 
-A run is a folder that ``cprt eval`` left; of a folder that holds several judges, all are taken. Differences are paired:
+A run is a folder that ``cprt eval`` left; of a folder that holds several judges, all are taken. It may also be a JSONL
+file of anybody's predictions (``id``, ``status`` and ``score``). Differences are paired:
 both runs on the same resampled photos that both have scored, by default each run against the first. A difference is
 beyond noise when its p stays below 0.05 after Holm's correction (1979) for all differences of the comparison. Curves
-are drawn over the step of adapters called ``checkpoint-N``; their base, asked with the same prompt, is step 0.
+are drawn over the step of adapters called ``checkpoint-N``; their base, asked with the same prompt, is step 0. Of
+adapters called ``seed-N``, or runs that say so, the mean and spread over the seeds is given for each recipe.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from cprt.metrics.results import to_json
 from cprt.provenance import sign, write_run
 from cprt.records import read_labels, write_json
 from cprt.taxonomy import Taxonomy
-from eval.compare.differences import ALPHA, FIGURES, choose_pairs, curves, differences
+from eval.compare.differences import ALPHA, FIGURES, choose_pairs, curves, differences, over_seeds
 from eval.compare.results import (
     Comparison,
     Correction,
@@ -26,18 +28,20 @@ from eval.compare.results import (
     Headline,
     RunFigures,
 )
-from eval.compare.runs import find_runs, read_runs
+from eval.compare.runs import find_runs, predictions_of, read_runs
 from eval.metrics import HEADS, show
 
 
 @dataclass
 class CompareArguments:
-    runs: list[str] = option("folders that cprt eval wrote; the first is what others are held against")
+    runs: list[str] = option(
+        "folders that cprt eval wrote, or files of predictions; the first is what others are held against"
+    )
     labels: str = option("labels.jsonl that they were evaluated on")
     out: str = option("folder to write", writes=("compare.json", "report.html", "*.png"))
     against: str | None = option("name of the run that others are held against, or all for every pair", None)
-    resamples: int = option("bootstrap resamples", 2000)
-    seed: int = option("of the resamples", 0)
+    resamples: int = option("bootstrap resamples", 2000, least=1, most=100_000)
+    seed: int = option("of the resamples", 0, least=0)
     thumbnails: bool = option("small pictures of the listed photos in the page", False)
     images: str | None = option("folder of the photos, for thumbnails", None)
     wandb: bool = option("also log to Weights & Biases, offline unless configured", False)
@@ -49,10 +53,6 @@ class CompareArguments:
             raise ValueError("runs: the list is empty")
         if self.thumbnails and self.images is None:
             raise ValueError("thumbnails needs images")
-        if self.resamples < 1:
-            raise ValueError(f"resamples must be at least 1, not {self.resamples}")
-        if self.seed < 0:
-            raise ValueError(f"seed must not be negative, not {self.seed}")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -61,8 +61,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     taxonomy = Taxonomy.load(args.taxonomy)
     labels = read_labels(args.labels, taxonomy)
     root = image_root(args.images) if args.thumbnails else None
-    folders = find_runs(args.runs)
-    runs = read_runs(folders, args.labels, labels, taxonomy)
+    paths = find_runs(args.runs)
+    runs = read_runs(paths, args.labels, labels, taxonomy)
     pairs = choose_pairs([one.name for one in runs], args.against)
     found = differences(runs, pairs, labels, taxonomy, args.resamples, args.seed)
     tests = sum(test.p is not None for pair in found for test in pair.figures.values())
@@ -77,6 +77,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         differences=found,
         correction=Correction("Holm", tests, ALPHA, args.resamples, args.seed),
         curves=curves(runs),
+        seeds=over_seeds(runs),
     )
     out = Path(args.out)
     sign("cprt compare", out / "run.json")
@@ -94,9 +95,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         {one.name: one.record for one in runs},
     )
     inputs = {"labels": args.labels} | {
-        f"{one.name}/{file}": folder / file
-        for one, folder in zip(runs, folders, strict=True)
-        for file in ("predictions.jsonl", "metrics.json")
+        f"{one.name}/{file.name}": file
+        for one, path in zip(runs, paths, strict=True)
+        for file in ([predictions_of(path), path / "metrics.json"] if one.record else [predictions_of(path)])
     }
     write_run("cprt compare", out, args, inputs, seed=args.seed, taxonomy=taxonomy.digest)
     print(terminal(comparison))
@@ -118,23 +119,33 @@ def terminal(comparison: Comparison) -> str:
     ]
     method = comparison.correction
     for other in dict.fromkeys(pair.against for pair in comparison.differences):
-        lines += ["", _line(f"minus {other}", [*(HEADS[figure] for figure in FIGURES), "photos"])]
+        lines += ["", _line(f"minus {other}", [*HEADS.values(), "photos"])]
         for pair in comparison.differences:
             if pair.against == other:
-                cells = [_difference(pair.figures[figure]) for figure in FIGURES]
+                cells = [*(_difference(pair.figures[figure]) for figure in FIGURES), _difference(pair.coverage)]
                 lines.append(_line(pair.run, [*cells, f"{pair.n:,}"]))
     if comparison.differences:
-        lines.append("differences are over the photos that both runs scored, the figures above over all of each")
+        lines.append(
+            "differences are over the photos that both runs scored, of coverage over all; the figures above over"
+        )
+        lines.append("all that each scored")
         lines.append(
             f"* beyond noise: paired bootstrap, {method.resamples:,} resamples, p < {method.alpha} "
             f"after Holm's correction for {method.tests} differences"
         )
+    if comparison.seeds:
+        lines += ["", _line("mean over seeds", HEADS.values())]
+        for recipe, group in comparison.seeds.items():
+            spreads = [group.figures[figure] for figure in HEADS]
+            means = ("-" if spread is None else f"{spread.mean:.3f}" for spread in spreads)
+            deviations = ("-" if spread is None else f"±{spread.sd:.3f}" for spread in spreads)
+            lines += [_line(f"{recipe} ({len(group.seeds)})", means), _line("", deviations)]
     return "\n".join(lines)
 
 
 def _line(name: str, cells: Iterable[str]) -> str:
     name = name if len(name) <= 30 else "…" + name[-29:]  # where checkpoints differ
-    return (f"{name:<30}" + "".join(f"{cell:>11}" for cell in cells)).rstrip()
+    return (f"{name:<30}" + "".join(f"{cell:>10}" for cell in cells)).rstrip()
 
 
 def _difference(test: Difference) -> str:

@@ -1,4 +1,4 @@
-"""The runs that are compared: folders of ``cprt eval``, checked to be over the same labels."""
+"""The runs that are compared: folders of ``cprt eval``, checked to be over the same labels, and others' predictions."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ from cprt.records import Label, Prediction, inside, read_object, read_prediction
 from cprt.taxonomy import Taxonomy
 from eval.metrics import HEADS, measure
 
+_FILE = "predictions.jsonl"
+
 
 @dataclass(frozen=True)
 class EvaluatedRun:
-    """What a folder of ``cprt eval`` holds."""
+    """What a folder of ``cprt eval`` holds; of predictions that something else made, the ``record`` is empty."""
 
     name: str
     predictions: list[Prediction]
@@ -29,23 +31,24 @@ class EvaluatedRun:
     record: dict[str, Any]  # its run.json
 
     @property
-    def asked(self) -> tuple[str, str]:
-        """Name of the prompt and of the target."""
-        prompt = inside(self.record, "prompt")
-        return str(prompt.get("name")), str(prompt.get("target"))
-
-
-def find_runs(folders: Sequence[str]) -> list[Path]:
-    """The folders with predictions among those given, or in them. Raises InputError where there are none."""
-    found: list[Path] = []
-    for folder in map(Path, folders):
-        within = (
-            [folder]
-            if (folder / "predictions.jsonl").is_file()
-            else sorted(path.parent for path in folder.glob("*/predictions.jsonl"))
+    def asked(self) -> tuple[str, ...]:
+        """Name of the prompt and of the target, and whether answers were structured."""
+        prompt, decoding = inside(self.record, "prompt"), inside(self.record, "decoding")
+        return (
+            str(prompt.get("name")),
+            str(prompt.get("target")),
+            *(("structured",) if "structured" in decoding else ()),
         )
+
+
+def find_runs(paths: Sequence[str]) -> list[Path]:
+    """The runs among the paths given: files, folders with predictions, or the folders in these. Raises InputError."""
+    found: list[Path] = []
+    for path in map(Path, paths):
+        path = path.parent if path.name == _FILE and path.is_file() else path
+        within = [path] if predictions_of(path).is_file() else sorted(file.parent for file in path.glob(f"*/{_FILE}"))
         if not within:
-            raise InputError.at(folder, "holds no predictions.jsonl" if folder.is_dir() else "no such folder")
+            raise InputError.at(path, f"holds no {_FILE}" if path.is_dir() else "no such folder or file")
         found += within
     doubled = [path for path, count in Counter(path.resolve() for path in found).items() if count > 1]
     if doubled:
@@ -53,21 +56,34 @@ def find_runs(folders: Sequence[str]) -> list[Path]:
     return found
 
 
-def read_runs(folders: Sequence[Path], file: str, labels: Sequence[Label], taxonomy: Taxonomy) -> list[EvaluatedRun]:
-    """The runs in these folders. Raises InputError unless all were evaluated on exactly these labels."""
+def predictions_of(run: Path) -> Path:
+    """The file of a run's predictions: itself, or the one in its folder."""
+    return run / _FILE if run.is_dir() else run
+
+
+def read_runs(paths: Sequence[Path], file: str, labels: Sequence[Label], taxonomy: Taxonomy) -> list[EvaluatedRun]:
+    """The runs at these paths. Raises InputError where one is not over these labels.
+
+    A folder of ``cprt eval`` holds a record and metrics too, which must be of exactly these labels. Other predictions,
+    rows of ``id``, ``status`` and ``score``, are measured here; what they leave out counts against their coverage.
+    """
     digest, found = file_digest(file), []
-    for folder, name in zip(folders, unique_names(folders), strict=True):
-        record, metrics = read_object(folder / "run.json"), Metrics.read(folder / "metrics.json")
+    for path, name in zip(paths, run_names(paths), strict=True):
+        predictions = read_predictions(predictions_of(path))
+        if not (path / "run.json").exists():
+            metrics = measure(labels, predictions, taxonomy, str(predictions_of(path)))
+            found.append(EvaluatedRun(name, predictions, metrics, {}))
+            continue
+        record, metrics = read_object(path / "run.json"), Metrics.read(path / "metrics.json")
         made = inside(record, "inputs", "labels").get("sha256")
         if made != digest:
             what = (
                 "does not say which labels it was made on" if made is None else f"was made on other labels than {file}"
             )
-            raise InputError.at(folder / "run.json", what)
+            raise InputError.at(path / "run.json", what)
         if record.get("taxonomy") != taxonomy.digest:
-            raise InputError.at(folder / "run.json", "was made with another taxonomy")
-        predictions = read_predictions(folder / "predictions.jsonl")
-        found.append(EvaluatedRun(name, predictions, _checked(metrics, folder, labels, predictions, taxonomy), record))
+            raise InputError.at(path / "run.json", "was made with another taxonomy")
+        found.append(EvaluatedRun(name, predictions, _checked(metrics, path, labels, predictions, taxonomy), record))
     return found
 
 
@@ -82,7 +98,7 @@ def _checked(
     if metrics.n != len(labels):
         count = f"{metrics.n} is not the number of labels, {len(labels)}"
         raise fail("n", f"{count}: runs must be over all of them (cprt eval without --limit goes on where it stopped)")
-    again = measure(labels, predictions, taxonomy, str(folder / "predictions.jsonl"), resamples=0)
+    again = measure(labels, predictions, taxonomy, str(folder / _FILE), resamples=0)
     for name in (*HEADS, "confusion", "status_counts"):
         if not _same(getattr(metrics, name), getattr(again, name)):
             raise fail(name, "is not that of predictions.jsonl beside it; make it anew with cprt metrics")
@@ -95,6 +111,11 @@ def _same(first: Any, second: Any) -> bool:
     if isinstance(first, list) and isinstance(second, list):
         return len(first) == len(second) and all(map(_same, first, second))
     return first == second
+
+
+def run_names(paths: Sequence[Path]) -> list[str]:
+    """A name for each run: that of its folder, or of its file without the ending."""
+    return unique_names([path if path.is_dir() else path.with_suffix("") for path in paths])
 
 
 def unique_names(paths: Sequence[Path]) -> list[str]:

@@ -52,6 +52,14 @@ def log(comparison: Comparison, project: str | None, directory: str | Path) -> s
     ]
     columns = ["run", "against", "photos", "figure", "difference", "low", "high", "p", "p after Holm", "beyond noise"]
     log_table(tracked, "differences", columns, tests)
+    spreads = [
+        [recipe, len(group.seeds), name, spread.mean, spread.sd, spread.lowest, spread.highest]
+        for recipe, group in comparison.seeds.items()
+        for name, spread in group.figures.items()
+        if spread is not None
+    ]
+    if spreads:
+        log_table(tracked, "seeds", ["recipe", "seeds", "figure", "mean", "sd", "lowest", "highest"], spreads)
     cells = [
         [run, level, *counts]
         for run, figures in comparison.runs.items()

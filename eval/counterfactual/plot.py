@@ -19,8 +19,9 @@ _TITLES = {"face": "face, no ID", "id": "government ID", "other": "neither"}
 def draw(path: Path, rows: Sequence[dict[str, Any]], summary: Mapping[str, Any], taxonomy: Taxonomy) -> None:
     """A panel for each run and group, written as PNG.
 
-    A thin line is one photo, the thick one the run's mean, the dashed black one the truth's mean over the same photos.
-    The bands of the levels are shaded. Photos without a score after cannot be drawn; each panel says how many.
+    A thin line is one photo, the thick one the run's mean, the dotted one its mean where the plain question was asked
+    again, the dashed black one the truth's mean over the same photos. The bands of the levels are shaded. A photo
+    without a score before and after cannot be drawn; each panel says how many.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -34,7 +35,7 @@ def draw(path: Path, rows: Sequence[dict[str, Any]], summary: Mapping[str, Any],
     for panels, run in zip(grid, runs, strict=True):
         for panel, group in zip(panels, groups, strict=True):
             own = [row for row in rows if row["run"] == run and row["group"] == group]
-            scored = [row for row in own if row["after"] is not None]
+            scored = [row for row in own if row["before"] is not None and row["after"] is not None]
             for low, top, color in zip(taxonomy.lower_bounds, tops, LEVEL_COLORS, strict=True):
                 panel.axhspan(low, top, color=color, alpha=0.10, linewidth=0)
             for row in scored:
@@ -49,6 +50,9 @@ def draw(path: Path, rows: Sequence[dict[str, Any]], summary: Mapping[str, Any],
                     linewidth=3,
                     label="mean of the run",
                 )
+                if figures["self_change"] is not None:
+                    again = [figures["before"], figures["before"] + figures["self_change"]]
+                    panel.plot([0, 1], again, color=_COLORS[group], linestyle=":", linewidth=2, label="asked again")
                 panel.plot([0, 1], truth, color="black", linestyle="--", linewidth=1.6, label="truth")
             lost = f", {len(own) - len(scored)} without a score" if len(scored) < len(own) else ""
             panel.set_title(f"{_TITLES[group]} (n = {len(scored)}{lost})", fontsize=9)

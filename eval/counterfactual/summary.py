@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from cprt.answers import STATUSES
 from cprt.metrics.severity import wilson_interval
 from eval.counterfactual.cases import GROUPS
+from eval.tables import Cell, Table
 
 
 def summarise(rows: Sequence[dict[str, Any]], resamples: int, seed: int) -> dict[str, Any]:
@@ -34,17 +35,32 @@ def summarise(rows: Sequence[dict[str, Any]], resamples: int, seed: int) -> dict
 
 
 def _figures(rows: Sequence[dict[str, Any]], resamples: int, seed: int) -> dict[str, Any]:
-    """Means and shares over the rows that have a score; null where there is none."""
+    """Means and shares over the rows that have a score before and after; null where there is none.
+
+    Those of the control are over the rows that have one as well when the plain question is asked again.
+    """
     counts = Counter(row["status"] for row in rows)
-    scored = [row for row in rows if row["after"] is not None]
+    scored = [row for row in rows if row["before"] is not None and row["after"] is not None]
     names = ("before", "after", "truth_before", "truth_after")
     before, after, truth_before, truth_after = (np.array([row[name] for row in scored], dtype=float) for name in names)
     means = {
         "before": before,
         "after": after,
+        "truth_before": truth_before,
+        "truth_after": truth_after,
         "change": after - before,
         "truth_change": truth_after - truth_before,
         "error_after": np.abs(after - truth_after),
+    }
+    control = [row for row in scored if row["again"] is not None]
+    first, again, then = (
+        np.array([row[name] for row in control], dtype=float) for name in ("before", "again", "after")
+    )
+    means |= {
+        "again": again,
+        "self_change": again - first,
+        "self_difference": np.abs(again - first),
+        "net_change": then - again,
     }
     shares = {
         "moved_down": sum(row["level_after"] > row["level_before"] for row in scored),
@@ -56,7 +72,8 @@ def _figures(rows: Sequence[dict[str, Any]], resamples: int, seed: int) -> dict[
         "n": len(rows),
         "scored": n,
         "status_counts": {status: counts[status] for status in STATUSES},
-        **{name: float(values.mean()) if n else None for name, values in means.items()},
+        "asked_again": len(control),
+        **{name: float(values.mean()) if len(values) else None for name, values in means.items()},
         **{name: count / n if n else None for name, count in shares.items()},
         "ci": {name: _interval(values, resamples, seed) for name, values in means.items()}
         | {name: wilson_interval(count, n) for name, count in shares.items()},
@@ -71,31 +88,72 @@ def _interval(values: NDArray[np.float64], resamples: int, seed: int) -> list[fl
     return [float(bound) for bound in np.percentile(values[drawn].mean(axis=1), [2.5, 97.5])]
 
 
+def summary_table(summary: Mapping[str, Any]) -> Table:
+    """A row for each run and group that has photos."""
+    heads = ["run", "prompt", "photos", "n", *_COLUMNS.values()]
+    for name in _WITH_INTERVAL:
+        place = heads.index(_COLUMNS[name]) + 1
+        heads[place:place] = [f"{_COLUMNS[name]} low", f"{_COLUMNS[name]} high"]
+    rows: list[list[Cell]] = []
+    for run, figures in summary["runs"].items():
+        for group in (group for group in ("all", *GROUPS) if figures[group]["n"]):
+            part = figures[group]
+            row: list[Cell] = [run, figures["prompt"], group, part["scored"]]
+            for name in _COLUMNS:
+                ends = (part["ci"].get(name) or (None, None)) if name in _WITH_INTERVAL else ()
+                row += [None if value is None else round(value, 3) for value in (part[name], *ends)]
+            rows.append(row)
+    return Table("counterfactual", "scores as if all faces were anonymised (paper 5.4.1)", heads, rows)
+
+
+_COLUMNS = {
+    "before": "before",
+    "again": "asked again",
+    "after": "faces anonymised",
+    "truth_before": "truth before",
+    "truth_after": "truth after",
+    "change": "change",
+    "truth_change": "truth's change",
+    "self_change": "change by itself",
+    "self_difference": "difference to itself",
+    "net_change": "net change",
+    "moved_down": "level falls",
+    "truth_moved_down": "truth's level falls",
+}
+_WITH_INTERVAL = ("change", "self_change", "net_change")
+
+
 def report(summary: Mapping[str, Any], out: Path) -> None:
     """The selection and a line for each run and group; a dash is undefined. The truth's figures stand in brackets."""
     selection = summary["selection"]
     taken = ", ".join(f"{count} {group}" for group, count in selection["taken"].items())
     print(
         f"{out}: {sum(selection['taken'].values())} photos ({taken}) of {selection['confident_in_every_run']} "
-        "on which every run is confident"
+        "on which every judge is confident"
     )
+    for name, count in selection["confident_alone"].items():
+        print(f"  {name}: confident on {count} of {selection['labels']}")
     if selection["unfilled"]:
         print(f"  {selection['unfilled']} fewer than asked for: there are {selection['available']}")
     width = max(len(name) for name in summary["runs"])
-    heads = f"{'photos':<6} {'n':>4} {'before':>7} {'after':>6}  {'change':<32} {'level falls':<13} unmoved"
+    heads = f"{'photos':<6} {'n':>4} {'before':>7} {'again':>6} {'after':>6}  {'change':<32} {'net':<23} level falls"
     print(f"\n{'run':<{width}}  {heads}")
     for name, figures in summary["runs"].items():
         for group in (group for group in ("all", *GROUPS) if figures[group]["n"]):
             part = figures[group]
-            interval = " [{:+.3f}, {:+.3f}]".format(*part["ci"]["change"]) if part["ci"]["change"] else ""
-            change = f"{_show(part['change'], '+')}{interval} ({_show(part['truth_change'], '+')})"
-            falls = f"{_show(part['moved_down'])} ({_show(part['truth_moved_down'])})"
+            change = f"{_interval_of(part, 'change')} ({_show(part['truth_change'], '+')})"
             print(
                 f"{name if group == 'all' else '':<{width}}  {group:<6} {part['scored']:>4} "
-                f"{_show(part['before']):>7} {_show(part['after']):>6}  {change:<32} {falls:<13} "
-                f"{_show(part['unmoved']):>7}"
+                f"{_show(part['before']):>7} {_show(part['again']):>6} {_show(part['after']):>6}  "
+                f"{change:<32} {_interval_of(part, 'net_change'):<23} "
+                f"{_show(part['moved_down'])} ({_show(part['truth_moved_down'])})"
             )
-    print("In brackets: what the truth does.")
+    print("In brackets: what the truth does. Again: the same question a second time; net: after minus again.")
+
+
+def _interval_of(part: Mapping[str, Any], name: str) -> str:
+    bounds = part["ci"][name]
+    return _show(part[name], "+") + (" [{:+.3f}, {:+.3f}]".format(*bounds) if bounds else "")
 
 
 def _show(value: float | None, sign: str = "") -> str:

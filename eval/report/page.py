@@ -12,7 +12,7 @@ from cprt.pages.colors import DARK, LIGHT
 from cprt.pages.listing import Cell, Column, Listing, Part, cell, level
 from cprt.pages.render import figure, render
 from cprt.paper import table6
-from cprt.records import Label, Prediction
+from cprt.records import Label, Prediction, inside
 from cprt.taxonomy import LEVELS, Taxonomy
 from eval.compare.results import Comparison, CurvePoint
 from eval.metrics import HEADS
@@ -41,7 +41,11 @@ def page(
     photos = worked.by_largest_error(rows)
     lists = _Lists({of_photo[0].label.id: number for number, of_photo in enumerate(photos)}, list(pictures), taxonomy)
     levels = Counter(label.level for label in labels)
-    asked = {name: sorted({str(row.prompt) for row in found if row.prompt}) for name, found in runs.items()}
+    asked = {
+        name: sorted({str(row.prompt) for row in found if row.prompt})
+        + (["structured answers"] if "structured" in inside(records.get(name), "decoding") else [])
+        for name, found in runs.items()
+    }
     paper = table6()
     return render(
         "report",
@@ -60,6 +64,9 @@ def page(
         unfolded={"SFT"} | {_PROMPTINGS.get(name) for names in asked.values() for name in names},
         markdown=markdown(worked.results_table(metrics)),
         latex=latex(worked.results_table(metrics)),
+        error_groups=worked.error_groups(metrics, taxonomy),
+        attributes={name: found for name in runs if (found := worked.attribute_rows(metrics[name], taxonomy))},
+        attribute_heads=worked.AttributeRow.HEADS,
         few_scores={name: worked.few_scores(found) for name, found in runs.items()},
         provenance={name: worked.provenance(records.get(name, {})) for name in runs},
         comparison=comparison,
@@ -68,6 +75,11 @@ def page(
         unscored={name: worked.unscored_by_level(labels, found) for name, found in runs.items()},
         scores={name: _picture(score_panel(labels, found, taxonomy), (4.2, 3.6)) for name, found in runs.items()},
         bins=bins,
+        responses=(responses := {name: worked.response_of(labels, found) for name, found in runs.items()}),
+        response={
+            name: _picture(calibration_panel(rows, "true score", "mean predicted score"), (4.2, 3.6))
+            for name, rows in responses.items()
+        },
         calibration={name: _picture(calibration_panel(bins[name]), (4.2, 3.6)) for name in runs},
         errors=lists.errors(worked.largest_errors(rows)),
         without=lists.unscored(worked.without_score(rows)),

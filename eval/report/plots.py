@@ -152,8 +152,13 @@ def confusion_panel(counts: Sequence[Sequence[int]]) -> Panel:
 # --- Calibration -------------------------------------------------------------------------------------------------
 
 
-def calibration_panel(bins: Sequence[Mapping[str, Any]]) -> Panel:
-    """Mean true score over mean predicted score in bins of ``reliability``, and how many fall in each."""
+def calibration_panel(
+    bins: Sequence[Mapping[str, Any]], across: str = "predicted score", up: str = "mean true score"
+) -> Panel:
+    """Mean true score over mean predicted score in bins of ``reliability``, and how many fall in each.
+
+    The names of the axes change where bins are of the true score.
+    """
 
     def panel(axes: Axes, theme: Theme) -> None:
         axes.plot([0, 1], [0, 1], color=theme.muted, linewidth=1, linestyle=(0, (4, 3)))
@@ -183,8 +188,8 @@ def calibration_panel(bins: Sequence[Mapping[str, Any]]) -> Panel:
         axes.set_xlim(-0.02, 1.02)
         axes.set_ylim(-0.24, 1.02)
         axes.set_yticks([0, 0.25, 0.5, 0.75, 1])
-        axes.set_xlabel("predicted score")
-        axes.set_ylabel("mean true score")
+        axes.set_xlabel(across)
+        axes.set_ylabel(up)
 
     return panel
 

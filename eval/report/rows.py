@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cprt.metrics.bootstrap import interval
+from cprt.metrics.breakdown import GroupError
 from cprt.metrics.results import Figures, Metrics
-from cprt.records import Label, Prediction
+from cprt.records import Label, Prediction, inside
 from cprt.scoring import level_of
 from cprt.taxonomy import LEVELS, Taxonomy
 from eval.metrics import HEADS
@@ -128,9 +129,81 @@ def reliability(prediction: ArrayLike, truth: ArrayLike, bins: int = BINS, seed:
 
 def reliability_of(labels: Sequence[Label], predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
     """``reliability`` over the photos that have a score."""
+    return reliability(*_scored(labels, predictions))
+
+
+def response_of(labels: Sequence[Label], predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
+    """The other way about: mean predicted score of the photos whose true score falls in each bin, under ``mean_truth``.
+
+    A judge that takes privacy as nearly binary (paper 5.3) pulls the middle to the ends.
+    """
+    predicted, truth = _scored(labels, predictions)
+    return reliability(truth, predicted)
+
+
+def _scored(labels: Sequence[Label], predictions: Sequence[Prediction]) -> tuple[list[float], list[float]]:
+    """Predicted and true scores of the photos that have one."""
     truth = {label.id: label.score for label in labels}
     pairs = [(row.score, truth[row.id]) for row in predictions if row.score is not None]
-    return reliability([score for score, _ in pairs], [score for _, score in pairs])
+    return [score for score, _ in pairs], [score for _, score in pairs]
+
+
+@dataclass(frozen=True)
+class ErrorGroup:
+    """Photos of one level, of one number of attributes, or with one attribute: ``n``, and each run's errors on them."""
+
+    name: str
+    n: int
+    of_runs: list[GroupError | None]
+
+
+def error_groups(metrics: Mapping[str, Metrics], taxonomy: Taxonomy) -> dict[str, list[ErrorGroup]]:
+    """What photos are grouped by, in words -> its groups that have photos (paper 5.3)."""
+    found: dict[str, list[ErrorGroup]] = {}
+    for kind, head in _GROUPINGS.items():
+        of_kind = [figures.errors_by.get(kind, {}) for figures in metrics.values()]
+        for key in dict.fromkeys(key for groups in of_kind for key in groups):
+            of_runs = [groups.get(key) for groups in of_kind]
+            n = max(errors.n for errors in of_runs if errors is not None)
+            name = taxonomy.names.get(key, key) if kind == "attribute" else key
+            if n:
+                found.setdefault(head, []).append(ErrorGroup(name, n, of_runs))
+    return found
+
+
+_GROUPINGS = {"level": "true level", "attributes": "number of attributes", "attribute": "attribute present"}
+
+
+@dataclass(frozen=True)
+class AttributeRow:
+    """How well one attribute is seen, or all of one level. ``figures``: of each of ``HEADS``, value and interval."""
+
+    HEADS = ("Precision", "Recall", "ROC area", "Average precision", "Brier", "Cost of misses", "Cost of inventions")
+
+    name: str
+    support: int | None
+    figures: list[tuple[float | None, Any]]
+
+
+def attribute_rows(metrics: Metrics, taxonomy: Taxonomy) -> list[AttributeRow]:
+    """The attributes in the taxonomy's order, then the levels; none where no attribute was named."""
+    places = [("per_attribute", key, taxonomy.names[key]) for key in taxonomy.keys]
+    places += [("levels", str(level.level), f"level {level.level}") for level in taxonomy.levels]
+    found = []
+    for kind, key, name in places if metrics.attributes else []:
+        seen, costs = inside(metrics.attributes, kind, key), inside(metrics.attributes, "costs", key)
+        chances = inside(metrics.attribute_probabilities, kind, key)
+        figures = [
+            (of.get(figure), inside(of, "ci").get(figure))
+            for of, names in (
+                (seen, ("precision", "recall")),
+                (chances, ("auc", "average_precision", "brier")),
+                (costs, ("missed", "invented")),
+            )
+            for figure in names
+        ]
+        found.append(AttributeRow(name, seen.get("support"), figures))
+    return found
 
 
 # --- Tables ------------------------------------------------------------------------------------------------------
@@ -168,6 +241,7 @@ def provenance(record: Mapping[str, Any]) -> dict[str, str]:
         "Adapter": inside("config", "judge", "adapter"),
         "Revision": inside("config", "judge", "revision"),
         "Asked with": " prompt for ".join(filter(None, asked)),
+        "Answers": f"structured, by {how}" if (how := inside("decoding", "structured")) else "",
         "Precision": inside("dtype"),
         "On": inside("created").partition("T")[0],
         "Labels": f"{inside('inputs', 'labels', 'path')} {inside('inputs', 'labels', 'sha256')[:12]}".strip(),

@@ -19,7 +19,7 @@ from cprt.pages.thumbnails import thumbnails
 from cprt.pages.words import counted
 from cprt.scoring import format_score, level_of
 from cprt.taxonomy import Taxonomy
-from eval.score.rows import contradiction, most_severe_first
+from eval.score.rows import chances, contradiction, doubt, is_uncertain, most_severe_first
 from eval.score.table import has_one_root, name_of
 
 COLUMNS = (
@@ -59,7 +59,9 @@ def page(
     file_of = {id(row): file for row, file in zip(rows, files, strict=True)}
     pictures = thumbnails(file_of, Path(out).with_suffix(".thumbnails")) if with_pictures else {}
     place = {key: number for number, key in enumerate(pictures)}
-    ordered = [row for row in rows if row["score"] is None] + most_severe_first(rows)
+    unsure = sorted(filter(is_uncertain, rows), key=doubt)
+    ordered = [row for row in rows if row["score"] is None] + unsure
+    ordered += [row for row in most_severe_first(rows) if not is_uncertain(row)]
     one_root = has_one_root(rows)
     listed = [_row(row, one_root, taxonomy, _link(file_of[id(row)], Path(out)), place.get(id(row))) for row in ordered]
     levels = Counter(_level(row, taxonomy) for row in rows)
@@ -79,6 +81,8 @@ def page(
         to_look_at=sum(row[_LOOK] == "yes" for row in listed),
         without_score=len(rows) - statuses["ok"],
         contradictions=against,
+        unsure=len(unsure),
+        has_chances=any(row.get("probable") for row in rows),
         frameworks=Regulations.published().frameworks,
         laws=_laws(rows, taxonomy),
         pictures=list(pictures.values()),
@@ -87,7 +91,9 @@ def page(
 
 
 def _level(row: dict[str, Any], taxonomy: Taxonomy) -> int | None:
-    """The level of what the photo is flagged and ordered by."""
+    """The most probable level where that is known, else that of what the photo is flagged and ordered by."""
+    if row.get("probable"):
+        return int(row["probable"]["level"])
     return None if row["flag_score"] is None else level_of(row["flag_score"], taxonomy)
 
 
@@ -109,13 +115,16 @@ def _row(row: dict[str, Any], one_root: bool, taxonomy: Taxonomy, link: str, pic
     if row["contradiction"]:
         photo.append([(contradiction(row, shown), "alarm")])
     score: list[list[Part]] = []
-    if row["score"] is not None:
+    if row.get("probable"):
+        score.append([(shown(row["probable"]["score"]), "strong")])
+        score += [[(line, "quiet")] for line in chances(row, shown)[:2]]
+    elif row["score"] is not None:
         score.append([(shown(row["score"]), "strong")])
         if row["advice"] is not None:
             score.append([(f"named: {shown(row['advice']['composed_score'])}", "quiet")])
-        if row["flagged"]:
-            score.append([("flagged", "flag")])
-    look = row["score"] is None or row["flag_score"] is None or row["contradiction"] is True
+    if row["flagged"]:
+        score.append([("flagged", "flag")])
+    look = row["score"] is None or row["flag_score"] is None or row["contradiction"] is True or is_uncertain(row)
     return [
         cell(name, *photo, picture=picture),
         cell("" if row["flag_score"] is None else shown(row["flag_score"]), *score) if score else None,

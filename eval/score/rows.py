@@ -7,6 +7,7 @@ from typing import Any
 
 from cprt.guidance.advice import compose, hide_in_order, without_each
 from cprt.guidance.regulations import regulations_of
+from cprt.guidance.risk import Risk
 from cprt.scoring import Severity
 from cprt.taxonomy import Taxonomy
 
@@ -15,13 +16,46 @@ FLAG_BY = {
     "severe": "the more severe of the score that the model states and that of the attributes it names",
     "stated": "the score that the model states",
     "composed": "the score of the attributes that the model names",
+    "expected": "the mean severity of all lists of attributes that the model finds probable",
 }
+SURE = 0.95  # that a photo is above the threshold, or below it; between, a person should look
+LEAST = 0.05  # less probable attributes are not told
 
 
-def flag_score(stated: float | None, composed: float | None, by: str) -> float | None:
+def flag_score(stated: float | None, composed: float | None, expected: float | None, by: str) -> float | None:
     """The score to flag and order by, one of FLAG_BY; None where the answer gives none."""
-    scores = {"stated": (stated,), "composed": (composed,), "severe": (stated, composed)}[by]
+    scores = {"stated": (stated,), "composed": (composed,), "severe": (stated, composed), "expected": (expected,)}[by]
     return max((score for score in scores if score is not None), default=None)
+
+
+def probable(risk: Risk, flag_above: float | None) -> dict[str, Any]:
+    """A row's ``probable``: what follows from the probabilities of all lists that were found."""
+    attributes = [
+        {"key": key, "probability": probability, "score_without": risk.without(key)}
+        for key, probability in risk.attributes.items()
+        if probability >= LEAST
+    ]
+    exceeds = None if flag_above is None else risk.exceeds(flag_above)
+    return {
+        "score": risk.mean,
+        "band": list(risk.band),
+        "level": risk.level,
+        "level_probability": risk.levels[risk.level],
+        "exceeds": exceeds,
+        "uncertain": None if exceeds is None else 1 - SURE < exceeds < SURE,
+        "attributes": sorted(attributes, key=lambda one: one["score_without"]),
+        "list_mass": risk.mass,
+    }
+
+
+def doubt(row: dict[str, Any]) -> float:
+    """How far the model is from not knowing whether a photo is above the threshold: 0 where it says 50%."""
+    return abs(row["probable"]["exceeds"] - 0.5)
+
+
+def is_uncertain(row: dict[str, Any]) -> bool:
+    """Whether a person should look because the model does not know on which side of the threshold a photo is."""
+    return bool(row.get("probable") and row["probable"]["uncertain"])
 
 
 def named(
@@ -54,6 +88,24 @@ def named(
 def most_severe_first(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows with a score, the most severe first."""
     return sorted((row for row in rows if row["score"] is not None), key=lambda row: -(row["flag_score"] or 0.0))
+
+
+def chances(row: dict[str, Any], shown: Any) -> list[str]:
+    """In words, what a row's ``probable`` says. ``shown`` prints a score."""
+    told = row["probable"]
+    low, high = map(shown, told["band"])
+    lines = [
+        f"expected {shown(told['score'])}, in 90% of cases {low} to {high}; level {told['level']} with "
+        f"{told['level_probability']:.0%}; states {shown(row['score'])}, level {row['level']}"
+    ]
+    if told["uncertain"]:
+        lines.append(f"near the threshold: above it with {told['exceeds']:.0%}; a person should look")
+    if told["attributes"]:
+        parts = [
+            f"{one['key']} {one['probability']:.0%} ({shown(one['score_without'])})" for one in told["attributes"][:5]
+        ]
+        lines.append("what carries most, how probable it is, and the expected score without it: " + ", ".join(parts))
+    return lines
 
 
 def contradiction(row: dict[str, Any], shown: Any) -> str:

@@ -17,6 +17,14 @@ there is a table on the terminal, and nothing is kept. A row of the JSONL::
 attributes that it names. ``flagged`` goes by ``flag_score``, the more severe of the two unless ``--flag_by`` says
 otherwise, and ``contradiction`` says whether they are of different levels. Without a score (status unparsed, refused,
 error) ``flagged`` is null: then a person has to look.
+
+With ``--structured true`` a local model that is asked for attributes also says how probable it finds each list of them.
+By the exact function a row then also holds the mean severity, between what 90% lie, how probable ``flag_above`` or more
+is, and the attributes, those first that carry most of the mean. This score is shown first, and flagged by::
+
+    "probable": {"score": 0.774, "band": [0.711, 0.8], "level": 1, "level_probability": 0.97, "exceeds": 0.8,
+                 "uncertain": true, "list_mass": 0.99,
+                 "attributes": [{"key": "gov_ids", "probability": 0.97, "score_without": 0.51}, ...]}
 """
 
 from __future__ import annotations
@@ -32,9 +40,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from cprt.answers import STATUSES, Answer
+from cprt.answers.structure import structure
 from cprt.config import option, parse, run
 from cprt.errors import InputError, one_line
 from cprt.files import without_halves, write_text
+from cprt.guidance.risk import Risk
 from cprt.models.ask import Model, ask, hash_photos, open_models
 from cprt.models.checkpoint import DTYPES
 from cprt.models.outcome import Outcome, find_outcomes
@@ -50,7 +60,7 @@ from eval.judges import asked_otherwise, choose_prompt, of_unknown_training, tra
 from eval.predictions import reader
 from eval.score.page import page
 from eval.score.photos import Found, Photo, find_photos
-from eval.score.rows import FLAG_BY, flag_score, named
+from eval.score.rows import FLAG_BY, flag_score, is_uncertain, named, probable
 from eval.score.table import note, show_faults, show_table
 from eval.score.threshold import Threshold, choose
 
@@ -76,10 +86,12 @@ class ScoreArguments:
     target: str | None = option(
         "what to answer; null: as the adapter was trained, else attributes", None, choices=list(TARGETS)
     )
+    structured: bool = option("hold every answer to the form that is asked for, so that each can be read", False)
     flag_above: float | None = option("mark photos with this score or more", None)
-    flag_by: str = option(
-        "score to mark by: stated by the model, composed of the attributes it names, or the more severe of the two",
-        "severe",
+    flag_by: str | None = option(
+        "score to mark by: stated by the model, composed of the attributes it names, the more severe of the two, or "
+        "expected over probable lists; null: expected where answers are structured lists of a local model, else severe",
+        None,
         choices=list(FLAG_BY),
     )
     until_level: int | None = option("advise what to hide until this level is reached; null: until it is milder", None)
@@ -131,13 +143,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Command line of ``cprt score``."""
     (args,) = parse(ScoreArguments, argv, prog="cprt score", description=(__doc__ or "").partition("\n")[0])
     taxonomy = Taxonomy.load(args.taxonomy)
+    asked = settle(args, taxonomy) if args.paths else None
     threshold = choose_threshold(args, taxonomy)
     if threshold is not None:
         print(threshold)
         args.flag_above = threshold.score
-        if not args.paths:
-            return
-    prompt, spec = settle(args, taxonomy)
+    if asked is None:
+        return
+    prompt, spec = asked
     (model,) = open_models([spec], args.allow_remote, args.out and _kept(Path(args.out)))
     found = find_photos(args.paths)
     if not found.photos:
@@ -163,6 +176,10 @@ def settle(args: ScoreArguments, taxonomy: Taxonomy) -> tuple[Prompt, ModelSpec]
         note(asked_otherwise(str(args.adapter), trained))
     if prompt.target == "score" and args.flag_by == "composed":
         raise InputError("flag_by composed needs target attributes: without them there is nothing to compose")
+    has_lists = args.structured and prompt.target == "attributes" and args.base_url is None
+    if args.flag_by == "expected" and not has_lists:
+        raise InputError("flag_by expected needs --structured true, target attributes and a model that runs here")
+    args.flag_by = args.flag_by or ("expected" if has_lists else "severe")
     if prompt.target == "score":
         why = f", as {args.adapter} was trained" if trained is not None and args.target is None else ""
         note(f"--target score{why}: scores alone, without attributes and advice")
@@ -186,10 +203,20 @@ def choose_threshold(args: ScoreArguments, taxonomy: Taxonomy) -> Threshold | No
     if args.threshold_from is None or args.threshold_labels is None:
         return None
     labels, predictions = read_labels(args.threshold_labels, taxonomy), read_predictions(args.threshold_from)
-    by = args.flag_by if any(row.composed_score is not None for row in predictions) else "stated"
-    if by != args.flag_by:
+    has_lists = any(row.mean_score is not None for row in predictions)
+    by = args.flag_by or ("expected" if has_lists else "severe")
+    if by == "expected" and not has_lists:
+        raise InputError.at(
+            args.threshold_from,
+            "is missing: it takes cprt eval --structured true --decoding expected",
+            field="mean_score",
+        )
+    if by in ("severe", "composed") and all(row.composed_score is None for row in predictions):
+        by = "stated"
         note(f"{args.threshold_from} holds no composed score: the threshold is chosen from stated scores")
-    measured = [replace(row, score=flag_score(row.score, row.composed_score, by)) for row in predictions]
+    measured = [
+        replace(row, score=flag_score(row.score, row.composed_score, row.mean_score, by)) for row in predictions
+    ]
     return choose(labels, measured, args.recall, args.threshold_from, args.population)
 
 
@@ -201,12 +228,14 @@ def ask_all(
     A page beside the JSON Lines of the same run only shows what that came to: errors are not asked again for it.
     """
     messages = prompt.messages()
+    form = structure(prompt.target, taxonomy, prompt.score_key) if args.structured else None
+    lead_in = "" if form is not None and form.keys and args.base_url is None else None  # brings probabilities of lists
     hash_photos(photo.file for photo in photos if photo.problem is None)
     keys: dict[Photo, str] = {}
     rows: dict[Photo, dict[str, Any]] = {}
     requests: dict[str, Request] = {}
     for photo in photos:
-        problem, request = photo.problem, Request(messages, (photo.file,))
+        problem, request = photo.problem, Request(messages, (photo.file,), lead_in, form)
         if problem is None:
             try:
                 keys[photo] = model.spec.key(request)
@@ -239,7 +268,14 @@ def score_row(photo: Photo, outcome: Outcome[Answer], args: ScoreArguments, taxo
     composed = attributes = advice = None
     if answer.attributes is not None:
         composed, attributes, advice = named(answer.attributes, args.until_level, args.until_score, taxonomy)
-    by = flag_score(answer.score, None if composed is None else composed.score, args.flag_by)
+    lists = outcome.response.lists if outcome.status == "ok" and outcome.response is not None else None
+    expected = probable(Risk.read(lists, taxonomy), args.flag_above) if lists else None
+    by = flag_score(
+        answer.score,
+        None if composed is None else composed.score,
+        None if expected is None else expected["score"],
+        args.flag_by or "severe",
+    )
     return {
         "root": without_halves(photo.root),
         "path": without_halves(photo.path),
@@ -253,6 +289,7 @@ def score_row(photo: Photo, outcome: Outcome[Answer], args: ScoreArguments, taxo
         "flagged": None if by is None or args.flag_above is None else by >= args.flag_above,
         "text": None if outcome.text is None else without_halves(outcome.text),
         "error": None if outcome.error is None else without_halves(outcome.error),
+        **({} if expected is None else {"probable": expected}),
     }
 
 
@@ -297,7 +334,7 @@ def made_with(args: ScoreArguments, prompt: Prompt, threshold: Threshold | None)
     """What the page says made it, in words."""
     flags = "none: no threshold was given (flag_above)"
     if args.flag_above is not None:
-        flags = f"{args.flag_above:g} or more, by {FLAG_BY[args.flag_by]}"
+        flags = f"{args.flag_above:g} or more, by {FLAG_BY[args.flag_by or 'severe']}"
     if threshold is not None:
         flags += (
             f"; chosen for a recall of {args.recall:g} on {counted(threshold.rows, 'labelled photo')}, where it has "
@@ -317,6 +354,8 @@ def _finish(args: ScoreArguments, rows: Sequence[dict[str, Any]], stopped: Stopp
     shown = ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
     flagged = sum(row["flagged"] is True for row in rows)
     flags = "" if args.flag_above is None else f"; {flagged} flagged (score {args.flag_above} or more)"
+    unsure = sum(map(is_uncertain, rows))
+    flags += f"; {counted(unsure, 'photo')} too near the threshold to tell: look at these first" if unsure else ""
     against = sum(row["contradiction"] is True for row in rows)
     flags += f"; {counted(against, 'contradiction')}: the score and the attributes are of two levels" if against else ""
     print(f"{args.out or 'scored'}: {counted(len(rows), 'photo')} ({shown}){flags}")

@@ -14,7 +14,7 @@ from cprt.pages.words import counted
 from cprt.scoring import format_score
 from cprt.taxonomy import Taxonomy
 from eval.score.photos import Found
-from eval.score.rows import contradiction, most_severe_first
+from eval.score.rows import chances, contradiction, is_uncertain, most_severe_first
 
 MOST_ROWS = 20  # beside a file that holds them all
 MOST_FAULTS = 20
@@ -45,8 +45,9 @@ def show_table(rows: Sequence[dict[str, Any]], taxonomy: Taxonomy, flagging: boo
     one_root = has_one_root(rows)
     print("score  level  " + ("flag  " if flagging else "") + "photo")
     for row in shown:
-        flag = ("*     " if row["flagged"] else "      ") if flagging else ""
-        print(f"{format_score(row['score'], taxonomy)}  {row['level']}      {flag}{name_of(row, one_root)}")
+        flag = ("?     " if is_uncertain(row) else "*     " if row["flagged"] else "      ") if flagging else ""
+        first = row.get("probable") or row
+        print(f"{format_score(first['score'], taxonomy)}  {first['level']}      {flag}{name_of(row, one_root)}")
         for line in _details(row, taxonomy):
             print(textwrap.fill(line, 110, initial_indent=" " * 14, subsequent_indent=" " * 16))
     if len(shown) < len(scored):
@@ -55,9 +56,11 @@ def show_table(rows: Sequence[dict[str, Any]], taxonomy: Taxonomy, flagging: boo
 
 
 def _details(row: dict[str, Any], taxonomy: Taxonomy) -> list[str]:
+    shown = partial(format_score, taxonomy=taxonomy)
+    lines = [] if row.get("probable") is None else chances(row, shown)
     if row["contradiction"]:
-        return [contradiction(row, partial(format_score, taxonomy=taxonomy)), *_advice(row, taxonomy)]
-    return _advice(row, taxonomy)
+        lines.append(contradiction(row, shown))
+    return lines + _advice(row, taxonomy)
 
 
 def _advice(row: dict[str, Any], taxonomy: Taxonomy) -> list[str]:

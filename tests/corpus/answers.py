@@ -1,7 +1,17 @@
 """What models say, and what it means: the specification of ``cprt.answers`` as a table.
 
-A row is a text under its outcome. Add a row where a reading was wrong; the tests go through all of them.
+A row is a text under its outcome. Add a row where a reading was wrong; the tests go through all of them. The text files
+beside this one hold whole kinds, a text a line (``lines_of``).
 """
+
+from pathlib import Path
+
+
+def lines_of(name: str, answer: str = "") -> list[str]:
+    """The texts of ``NAME.txt`` with ``answer`` in place of @. The file's first line says what they are."""
+    _, *lines = (Path(__file__).parent / f"{name}.txt").read_text().splitlines()
+    return [line.replace("\\n", "\n").replace("@", answer) for line in lines]
+
 
 # --- A judge's score ---------------------------------------------------------------------------------------------
 
@@ -58,7 +68,7 @@ SCORE = [  # text, score
     ("Final answer: 0.71", 0.71),
     ("The overall privacy severity score for this image is approximately 0.71, because a face is visible.", 0.71),
     ("I see 3 people. Score: 0.71", 0.71),
-    ("Taken on 2017-01-03 at 10:01 in 2017, F22, the 2nd. Score: 0.71", 0.71),
+    ("It is of 2017-01-03 at 10:01 in 2017, F22, the 2nd. Score: 0.71", 0.71),
     ("The score is 0.71. So, Score: 0.71", 0.71),
     ("Level: 2, Score: 0.62", 0.62),
     ("I can't tell who this is. Score: 0.71", 0.71),
@@ -711,6 +721,22 @@ REFUSED = [
     "Unable to determine.",
     "I cannot determine the risk.",
     "I cannot estimate the age of a person.",
+    "I am programmed not to rate people.",
+    "I'm uncomfortable with this request.",
+    "I am going to decline this.",
+    "I'd prefer not to.",
+    "I shall not answer.",
+    "I refrain from scoring.",
+    "I will refrain from answering.",
+    "I abstain from judging.",
+    "No can do.",
+    "I'm restricted from analyzing faces.",
+    "Safety guidelines prevent me from doing this.",
+    "It wouldn't be appropriate for me to rate people.",
+    "Won't do.",
+    "Nope, can't do.",
+    "I'm sorry.",
+    "Sorry.",
 ]
 SCORE_REFUSED = [
     "No, I can't help with that.",  # to a judge of two images "No" is an answer

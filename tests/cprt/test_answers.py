@@ -38,6 +38,37 @@ def test_a_score_without_is_unparsed(text):
     assert parse(text) == Answer("unparsed")
 
 
+ANSWERS = ['{"score": 0.0}', '{"attributes": [], "level": 4, "score": 0.000}', "Score: 0.0", *OBJECTS]
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+@pytest.mark.parametrize("name", ["not_an_answer", "thoughts"])
+def test_what_is_said_about_an_answer_or_only_thought_is_heeded(name, answer):
+    texts = corpus.lines_of(name, answer)
+    read = [text for text in texts if parse(text).status == "ok" or read_stage2(text, TAXONOMY)[1] is not None]
+    assert len(texts) > 100 and read == []
+
+
+@pytest.mark.parametrize(
+    "answer", ['{"score": 0.8}', '```json\n{"level": 1, "score": 0.8}\n```', "Score: 0.8", "0.8/1"]
+)
+def test_an_answer_whose_prose_describes_the_photo_is_read(answer):
+    texts = corpus.lines_of("explained", answer)
+    assert len(texts) > 50 and [text for text in texts if parse(text).score != 0.8] == []
+
+
+def test_texts_without_one_meaning():
+    scores, verdicts = corpus.lines_of("no_score"), corpus.lines_of("no_verdict")
+    assert [text for text in scores if parse(text).status == "ok"] == []
+    assert [text for text in verdicts if read_verdict(text) in ("yes", "no")] == []
+    assert len(scores) > 300 and len(verdicts) > 300
+
+
+def test_explained_verdicts_are_read():
+    rows = [line.split("|", 1) for line in corpus.lines_of("verdicts")]
+    assert len(rows) > 40 and [text for verdict, text in rows if read_verdict(text) != verdict] == []
+
+
 @pytest.mark.parametrize("text", [*corpus.REFUSED, *corpus.SCORE_REFUSED])
 def test_a_refusal_to_score(text):
     assert parse(text) == Answer("refused")

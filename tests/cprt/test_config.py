@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from tqdm import tqdm
 
-from cprt.config import parse, run
+from cprt.config import option, parse, run
 from cprt.errors import InputError
 
 
@@ -141,6 +141,21 @@ def test_a_configuration_that_is_no_file_is_named(tmp_path: Path):
 def test_only_plain_numbers_are_numbers_on_the_command_line(option: str, value: str):
     with pytest.raises(InputError, match=rf"{option}: '{re.escape(value)}' is not a (whole )?number"):
         parse(Options, ["--labels", "a", f"{option}={value}"])
+
+
+@pytest.mark.parametrize(
+    ("argv", "complaint"),
+    [
+        (["--out", ""], "out: is empty"),
+        (["--out="], "out: is empty"),
+        (["--out=--"], "--out: -- is no value"),
+        (["--rate=--"], "--rate: -- is no value"),
+    ],
+)
+def test_options_that_nothing_can_be_made_of(argv: list[str], complaint: str):
+    """An unset variable of the shell, a slip of the keyboard."""
+    with pytest.raises(InputError, match=f"^{complaint}$"):
+        parse(Words, argv)
 
 
 def test_null_is_taken_where_it_is_allowed():
@@ -307,3 +322,30 @@ def test_the_status_holds_whatever_becomes_of_the_streams(tmp_path: Path, does, 
     done = subprocess.run(["bash", "-c", f"{words} {streams}"], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (status, said)
     assert "Traceback" not in done.stdout
+
+
+@dataclass
+class Ranged:
+    rounds: int = option("rounds", 3, least=1)
+    seed: int = option("seed", 0, least=0)
+    share: float | None = option("share", None, least=0, most=1)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--rounds", "0"], "rounds must be at least 1, not 0"),
+        (["--seed", "-1"], "seed must not be negative, not -1"),
+        (["--share", "1.5"], "share must be 0 to 1, not 1.5"),
+    ],
+)
+def test_a_number_out_of_its_range_is_told(tmp_path: Path, words: list[str], said: str):
+    (good,) = parse(Ranged, ["--rounds", "1", "--seed", "0", "--share", "1"])
+    assert (good.rounds, good.seed, good.share, parse(Ranged, [])[0].share) == (1, 0, 1.0, None)
+    with pytest.raises(InputError) as caught:
+        parse(Ranged, words)
+    assert str(caught.value) == said
+    (tmp_path / "c.yaml").write_text(f"{words[0][2:]}: {words[1]}")
+    with pytest.raises(InputError) as caught:
+        parse(Ranged, ["--config", str(tmp_path / "c.yaml")])
+    assert str(caught.value) == f"{tmp_path / 'c.yaml'}: {said}"

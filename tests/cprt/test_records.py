@@ -67,6 +67,11 @@ def test_labels_for_metrics_need_only_id_level_and_score(tmp_path: Path):
         ("predictions", {"status": "refused"}, "score"),
         ("predictions", {"attributes": [1]}, "attributes"),
         ("predictions", {"expected_score": 2}, "expected_score"),
+        ("predictions", {"willing": -0.1}, "willing"),
+        ("predictions", {"score_band": [0.5, 0.4]}, "score_band"),
+        ("predictions", {"score_band": [0.5]}, "score_band"),
+        ("predictions", {"attribute_probabilities": {"age": 1.5}}, "attribute_probabilities"),
+        ("predictions", {"lists": [{"attributes": ["age"], "score": 0.3}]}, "lists"),
     ],
 )
 def test_a_bad_field_is_named_with_its_line(tmp_path: Path, kind: str, change: dict, field: str):

@@ -395,6 +395,31 @@ def test_a_note_that_is_none_costs_no_more_than_the_work(tmp_path: Path):
     assert cache_images(photos, out, 2000)["made"] == 0
 
 
+def test_what_is_no_file_in_the_cache_is_replaced(tmp_path: Path):
+    """Opening a pipe would wait for ever."""
+    photos, out = tmp_path / "photos", tmp_path / "out"
+    photos.mkdir()
+    busy((40, 30)).save(photos / "a.jpg")
+    cache_images(photos, out, 2000)
+    (made,) = out.rglob("a.jpg")
+    content = made.read_bytes()
+    made.unlink()
+    os.mkfifo(made)
+    assert cache_images(photos, out, 2000)["made"] == 1 and made.read_bytes() == content
+
+
+def test_photos_beside_another_programs_note_stay(tmp_path: Path):
+    photos, out = tmp_path / "photos", tmp_path / "out"
+    for folder in (photos, out):
+        folder.mkdir()
+        busy((40, 30)).save(folder / "a.jpg")
+    before = (out / "a.jpg").read_bytes()
+    (out / "cache.json").write_text('{"version": 3, "entries": []}')
+    with pytest.raises(InputError, match="out: holds photos that cprt images did not make"):
+        cache_images(photos, out, 2000)
+    assert (out / "a.jpg").read_bytes() == before
+
+
 def test_another_folder_of_photos_is_never_overwritten(tmp_path: Path):
     source = collection(tmp_path / "data")
     other = tmp_path / "other" / "images" / "val2017" / "rgb.jpg"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 from dataclasses import replace
@@ -22,9 +24,10 @@ from wandb_file import find_run, read_run, read_table
 from cprt.errors import InputError
 from cprt.metrics.severity import paired_difference
 from cprt.records import Label, Prediction, read_json, write_json, write_jsonl
-from eval.compare.differences import FIGURES, choose_pairs, differences, holm
+from eval.compare.differences import FIGURES, choose_pairs, coverage_difference, differences, holm, over_seeds
+from eval.compare.results import Spread
 from eval.compare.run import main
-from eval.compare.runs import EvaluatedRun, find_runs, unique_names
+from eval.compare.runs import EvaluatedRun, find_runs, read_runs, unique_names
 from eval.metrics import HEADS, measure
 
 NOTHING = measure([], [], TAXONOMY, "x")  # metrics that differences do not look at
@@ -287,6 +290,95 @@ def test_what_cprt_eval_leaves_can_be_compared(demo, demo_base, adapter, tmp_pat
     assert "data:image/jpeg" in (tmp_path / "out" / "report.html").read_text()
 
 
+# --- Others' predictions, coverage, seeds ------------------------------------------------------------------------
+
+
+def test_predictions_of_anybody_are_measured_and_held_against_a_run(folders, tmp_path, capsys):
+    """``id``, ``status`` and ``score`` are enough; rows that are not there count against coverage."""
+    labels = make_labels(90)
+    foreign = judge(labels, 0.05, seed=3)[:60]
+    rows = [{"id": row.id, "status": row.status, "score": row.score} for row in foreign]
+    write_jsonl(tmp_path / "their_model.jsonl", rows)
+    (tmp_path / "other").mkdir()
+    write_jsonl(tmp_path / "other" / "predictions.jsonl", rows[:30])
+    theirs = ["--runs", str(folders / "base" / "predictions.jsonl"), str(tmp_path / "their_model.jsonl")]
+    main([*options(folders, tmp_path / "out"), *theirs, str(tmp_path / "other"), "--resamples", "300"])
+    comparison = read_json(tmp_path / "out" / "compare.json")
+    assert list(comparison["runs"]) == ["base", "their_model", "other"]
+    measured = measure(labels, foreign, TAXONOMY, "x")
+    assert comparison["runs"]["their_model"]["mae"] == measured.mae
+    assert comparison["runs"]["their_model"]["ci"] == measured.ci
+    assert comparison["runs"]["their_model"]["coverage"] == pytest.approx(60 / 90)
+    assert comparison["runs"]["other"]["status_counts"]["missing"] == 60
+    record = read_json(tmp_path / "out" / "run.json")
+    names = ["base/metrics.json", "base/predictions.jsonl", "labels", "other/predictions.jsonl"]
+    assert sorted(record["inputs"]) == [*names, "their_model/their_model.jsonl"]
+    assert "their_model" in capsys.readouterr().out
+    write_jsonl(tmp_path / "their_model.jsonl", [{"id": "stranger", "status": "ok", "score": 0.5}])
+    with pytest.raises(InputError, match="their_model.jsonl: prediction id 'stranger' has no label"):
+        main([*options(folders, tmp_path / "out"), *theirs])
+
+
+def test_coverage_differs_by_mcnemar_over_all_photos(compared):
+    scored = np.asarray([row.score is not None for row in judge(make_labels(90), 0.4, seed=1, lost=0.1)])
+    pairs = {row["run"]: row["coverage"] for row in read_json(compared / "compare.json")["differences"]}
+    lost = int((~scored).sum())
+    assert lost > 5 and pairs["c80"]["difference"] == pytest.approx(lost / 90)
+    assert pairs["c80"]["p"] == pytest.approx(2 * 0.5**lost)  # all discordant photos on one side
+    assert pairs["c80"]["p_holm"] == pytest.approx(3 * 2 * 0.5**lost)  # of three pairs, all alike
+    low, high = pairs["c80"]["ci"]
+    assert 0 < low < lost / 90 < high and pairs["c80"]["beyond_noise"] is True
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), max_size=40))
+def test_coverage_difference_agrees_with_counting(pairs: list[tuple[bool, bool]]):
+    first, second = (np.asarray([pair[side] for pair in pairs], dtype=bool) for side in (0, 1))
+    found = coverage_difference(first, second, 200, seed=0)
+    if not pairs:
+        assert found == {"difference": None, "ci": None, "p": None}
+        return
+    assert found["difference"] == pytest.approx((sum(first) - sum(second)) / len(pairs))
+    gained, lost = sum(a and not b for a, b in pairs), sum(b and not a for a, b in pairs)
+    tail = sum(math.comb(gained + lost, k) for k in range(min(gained, lost) + 1)) / 2 ** (gained + lost)
+    assert found["p"] == pytest.approx(min(1.0, 2 * tail))
+
+
+def test_the_spread_over_seeds_is_of_runs_that_differ_in_nothing_else(folders, tmp_path, capsys):
+    labels = make_labels(90)
+    shutil.copy(folders / "labels.jsonl", tmp_path)
+    made = {}
+    for rank, seed in ((16, 0), (16, 1), (16, 7), (64, 0), (64, 1), (8, 0)):
+        rows = judge(labels, 1 / rank, seed=seed)
+        made[rank, seed] = measure(labels, rows, TAXONOMY, "x", resamples=0)
+        write_folder(tmp_path / f"r{rank}s{seed}", labels, rows, f"/home/somebody/sweep/rank-{rank}/seed-{seed}")
+    zero_shot = {"name": "zero_shot", "target": "score"}
+    write_folder(tmp_path / "asked", labels, rows, "/home/somebody/sweep/rank-16/seed-3", prompt=zero_shot)
+    write_folder(tmp_path / "mine-seed-1", labels, rows)
+    write_folder(tmp_path / "mine-seed-2", labels, rows)
+    paths = find_runs([str(path) for path in sorted(tmp_path.glob("*/"))])
+    groups = over_seeds(read_runs(paths, str(tmp_path / "labels.jsonl"), labels, TAXONOMY))
+    assert {name: (group.seeds, group.runs) for name, group in groups.items()} == {
+        "mine": ([1, 2], ["mine-seed-1", "mine-seed-2"]),
+        "rank-16": ([0, 1, 7], ["r16s0", "r16s1", "r16s7"]),
+        "rank-64": ([0, 1], ["r64s0", "r64s1"]),
+    }
+    for name in HEADS:
+        values = [made[16, seed].figure(name) for seed in (0, 1, 7)]
+        spread = groups["rank-16"].figures[name]
+        assert spread == Spread(
+            *map(pytest.approx, (np.mean(values), statistics.stdev(values), min(values), max(values)))
+        )
+    two = ["--runs", str(tmp_path / "r64s0"), str(tmp_path / "r64s1"), "--resamples", "20"]
+    main([*options(folders, tmp_path / "out"), *two, "--labels", str(tmp_path / "labels.jsonl")])
+    spread = read_json(tmp_path / "out" / "compare.json")["seeds"]["rank-64"]["figures"]["mae"]
+    said = capsys.readouterr().out
+    table = said[said.index("mean over seeds") :].splitlines()
+    assert table[1].startswith("rank-64 (2)") and table[1].split()[4] == f"{spread['mean']:.3f}"
+    assert table[2].split()[2] == f"±{spread['sd']:.3f}"
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "Over seeds" in page and "seeds 0, 1<" in page
+
+
 # --- Refusals ------------------------------------------------------------------------------------------------------
 
 
@@ -329,7 +421,7 @@ def test_other_labels_are_refused(folders, tmp_path):
         (["--runs", "nowhere"], "nowhere: no such folder"),
         (["--runs", "tests"], "tests: holds no predictions.jsonl"),
         (["--thumbnails", "true"], "thumbnails needs images"),
-        (["--resamples", "0"], "resamples must be at least 1, not 0"),
+        (["--resamples", "0"], "resamples must be 1 to 100,000, not 0"),
         (["--against", "nobody"], "no run is called 'nobody'"),
     ],
 )

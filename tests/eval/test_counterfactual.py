@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -75,8 +77,11 @@ def after(width: int, prompt: str) -> float | str:
 def judge():
     def answer(body: dict[str, Any]) -> tuple[str, str]:
         text = body["messages"][0]["content"][0]["text"]
-        assert "every face in the photo has been perfectly anonymised" in text
-        said = after(width_of(body), "taxonomy" if "taxonomy" in text else "zero_shot")
+        prompt = "taxonomy" if "taxonomy" in text else "zero_shot"
+        if "every face in the photo has been perfectly anonymised" in text:
+            said = after(width_of(body), prompt)
+        else:  # the control; the one without guidance does not say the same again
+            said = round(before(width_of(body)) + 0.02 * (prompt == "zero_shot"), 3)
         return (said if isinstance(said, str) else json.dumps({"score": said})), "stop"
 
     with Misbehaving(answer, delay=0.02) as server:
@@ -163,12 +168,64 @@ def test_changes_of_run_and_truth_with_values_by_hand(options, tmp_path, capsys)
     low, high = zero["all"]["ci"]["change"]
     assert low < zero["all"]["change"] < high
     assert guided["id"]["after"] > 0.51 and guided["id"]["ci"]["moved_down"][1] > 0.5  # two photos say little
+    assert (guided["all"]["self_change"], guided["all"]["asked_again"]) == (0.0, 7)
+    assert guided["all"]["net_change"] == guided["all"]["change"]
+    assert zero["other"]["self_change"] == pytest.approx(0.02)
+    assert zero["other"]["ci"]["self_change"] == pytest.approx([0.02, 0.02])
+    assert (zero["other"]["change"], zero["other"]["net_change"]) == (0.0, pytest.approx(-0.02))
+    assert zero["all"]["self_difference"] == pytest.approx(0.02)
     with Image.open(tmp_path / "out" / "change.png") as picture:
         assert len(picture.getcolors(1 << 20)) > 20
     record = json.loads((tmp_path / "out" / "run.json").read_text())
     assert [run["prompt"]["faces_anonymised"] for run in record["runs"]] == [True, True]
     assert record["runs"][0]["prompt"]["sha256"] == NO_FACES.digest
-    assert "8 photos (4 face, 2 id, 2 other) of 8" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "8 photos (4 face, 2 id, 2 other) of 8" in said and "zero: confident on 8 of 8" in said
+    with open(tmp_path / "out" / "table.csv", newline="") as file:
+        table = {(row["run"], row["photos"]): row for row in csv.DictReader(file)}
+    assert len(table) == 8 and table["zero", "other"]["change by itself"] == "0.02"
+    assert table["guided", "face"]["change low"] != table["guided", "face"]["change high"] != ""
+    assert r"\toprule" in (tmp_path / "out" / "table.tex").read_text()
+
+
+def test_all_judges_choose_and_one_is_asked_with_two_prompts(options, judge, tmp_path):
+    """The paper's 5.4.1: a judge's own score plays no part in the choice of photos that it is asked about."""
+    far = {str(width): 0.0 if width == 31 else None if width == 32 else before(width) for width in PHOTOS}
+    asked = write_eval(tmp_path / "asked", ZERO, far, base_url="endpoint")
+    chosen = [{"id": str(width), "status": "ok", "score": before(width)} for width in PHOTOS if width != 52]
+    write_jsonl(tmp_path / "others.jsonl", chosen)
+    guided = str(tmp_path / "guided")
+    select_by = ["--select_by", guided, str(tmp_path / "others.jsonl")]
+    main([*options[3:], *select_by, "--ask", asked, "--control", "false", "--thumbnails", "true"])
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert list(summary["runs"]) == ["asked"]
+    assert summary["selection"]["confident_alone"] == {"guided": 8, "others": 7}
+    rows = {row["id"]: row for row in rows_of(tmp_path / "out" / "counterfactual.jsonl")}
+    assert sorted(rows) == ["31", "32", "33", "34", "41", "42", "51"] and len(judge.bodies) == 7
+    assert (rows["31"]["before"], rows["31"]["level_before"]) == (0.0, 4)
+    assert (rows["32"]["before"], rows["32"]["level_before"], rows["32"]["after"]) == (None, None, 0.05)
+    assert summary["runs"]["asked"]["all"]["scored"] == 6  # without a score before there is no change
+    assert summary["runs"]["asked"]["all"]["net_change"] is None and rows["31"]["status_again"] is None
+    record = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert record["selected_by"] == ["guided", "others"] and [run["name"] for run in record["runs"]] == ["asked"]
+
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert page.count("data:image/jpeg;base64,") == 7
+    (content,) = re.findall(r'<script type="application/json" id="answers-rows">(.*?)</script>', page)
+    shown = {row[0]["value"]: row for row in json.loads(content)}
+    assert shown["31"][1] == "face" and shown["31"][3]["value"] == ["0.000", "–", "0.050"]
+    assert shown["32"][3]["lines"][0] == [["as it is", "quiet"], ["no score", "flag"]]
+    main([*options[3:], *select_by, "--ask", asked, "--control", "false"])
+    assert "data:image" not in (tmp_path / "out" / "report.html").read_text() and len(judge.bodies) == 7
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_a_run_whose_answers_were_held_to_a_form_is_held_to_it_again(options, judge, tmp_path, held: bool):
+    form = {"structured": "a JSON schema"} if held else {}
+    for name in ("guided", "zero"):
+        change(tmp_path / name / "run.json", decoding={"max_pixels": None, **form})
+    main([*options, "--size", "1"])
+    assert len(judge.bodies) == 4 and all(("response_format" in body) is held for body in judge.bodies)
 
 
 def test_the_interval_is_a_percentile_bootstrap_over_photos(options, tmp_path):
@@ -189,11 +246,11 @@ def test_a_second_run_and_one_after_a_kill_ask_only_what_is_missing(options, jud
         time.sleep(0.005)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    assert kept.read_bytes().count(b"\n") < 16, "killed too late to prove anything"
+    assert kept.read_bytes().count(b"\n") < 32, "killed too late to prove anything"
     main(options)
     first = (tmp_path / "out" / "counterfactual.jsonl").read_bytes()
     keys = [json.loads(line)["key"] for line in kept.read_text().splitlines()]
-    assert len(keys) == len(set(keys)) == 16
+    assert len(keys) == len(set(keys)) == 32
     asked = len(judge.bodies)
     main(options)
     assert len(judge.bodies) == asked and (tmp_path / "out" / "counterfactual.jsonl").read_bytes() == first
@@ -335,9 +392,17 @@ def test_runs_that_cannot_be_repeated_as_they_were_are_refused(options, tmp_path
     guided = str(tmp_path / "guided")
     assert "runs: 'guided' is there twice" in complaint("--runs", guided, guided + "/")
     assert "nowhere/run.json: No such file" in complaint("--runs", str(tmp_path / "nowhere"))
-    assert "on no photo are all runs within 0 of" in complaint("--confidence", "0")
+    none = "on no photo are all runs within 0 of the truth (each alone: guided on 0, zero on 0)"
+    assert none in complaint("--confidence", "0")
+    write_jsonl(tmp_path / "silent.jsonl", [Prediction("31", "m", "p", "refused")])
+    apart = ["--ask", guided, "--select_by", guided, str(tmp_path / "silent.jsonl")]
+    with pytest.raises(InputError, match="silent has no score on any of 8 photos: leave it out of the selection"):
+        main([*options[3:], *apart])
+    assert "needs select_by and ask, or runs for both" in complaint("--ask", guided)
+    with pytest.raises(InputError, match="needs select_by and ask, or runs for both"):
+        main([*options[3:], "--ask", guided])
     assert "size must be at least 1" in complaint("--size", "0")
-    assert "share must lie between" in complaint("--share", "1.5")
+    assert "share must be 0 to 1" in complaint("--share", "1.5")
     record = tmp_path / "guided" / "run.json"
     before = record.read_text()
     change(record, prompt={**GUIDED.identity(), "sha256": "0"})

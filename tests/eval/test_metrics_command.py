@@ -207,6 +207,48 @@ def test_a_judge_that_is_blind_within_levels_is_at_chance_there(tmp_path: Path):
         assert (metrics["intra_level_against_chance"]["p"] < 0.01) is sees
 
 
+def test_probabilities_of_attributes_are_measured_and_calibrated_on_the_hold_out(tmp_path: Path):
+    """A judge that says half of how probable an attribute is."""
+    rng, keys = np.random.default_rng(0), Taxonomy.default().keys
+
+    def split(prefix: str, n: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        chances = rng.choice([0.0, 0.2, 0.6, 1.0], size=(n, len(keys)))
+        present = rng.random(chances.shape) < chances
+        labels = [
+            {"id": f"{prefix}{i}", "level": 1, "score": 0.8, "labels": dict(zip(keys, map(int, row), strict=True))}
+            for i, row in enumerate(present)
+        ]
+        rows = [
+            {"id": f"{prefix}{i}", "status": "ok", "score": 0.8, "mean_score": 0.7, "score_deviation": 0.1}
+            | {"score_band": [0.6, 0.9], "attribute_probabilities": dict(zip(keys, (row / 2).tolist(), strict=True))}
+            for i, row in enumerate(chances)
+        ]
+        return labels, rows
+
+    (held_labels, held), (labels, rows) = split("h", 60), split("t", 40)
+    more = ["--calibrate", write(tmp_path / "h.jsonl", held), "--calibrate_labels"]
+    metrics = run_metrics(
+        tmp_path, rows, *more, write(tmp_path / "hl.jsonl", held_labels), "--resamples", "0", labels=labels
+    )
+    before, after = metrics["attribute_probabilities"]["all"], metrics["calibrated_probabilities"]["all"]
+    said = [
+        (row["attribute_probabilities"][key], label["labels"][key])
+        for row, label in zip(rows, labels, strict=True)
+        for key in keys
+    ]
+    assert before["brier"] == pytest.approx(np.mean([(value - truth) ** 2 for value, truth in said]))
+    known = [
+        (row["attribute_probabilities"][key], label["labels"][key])
+        for row, label in zip(held, held_labels, strict=True)
+        for key in keys
+    ]
+    share = {value: np.mean([truth for other, truth in known if other == value]) for value in (0.0, 0.1, 0.3, 0.5)}
+    assert after["brier"] == pytest.approx(np.mean([(share[value] - truth) ** 2 for value, truth in said]))
+    assert after["brier"] < before["brier"] and after["auc"] == pytest.approx(before["auc"])
+    assert metrics["calibrated_probabilities"]["fitted"]["n"] == 60 * len(keys)
+    assert metrics["decodings"]["mean"]["mae"] == pytest.approx(0.1) and metrics["certainty"]["band"]["holds"] == 1
+
+
 @pytest.mark.slow
 def test_calibration_is_learnt_on_the_hold_out_alone_and_reported_apart(tmp_path: Path):
     rng = np.random.default_rng(0)

@@ -20,9 +20,10 @@ from hypothesis import strategies as st
 from judged import TAXONOMY, judge, make_labels
 from PIL import Image
 
-from cprt.pages.render import figure, isolated, script_json
+from cprt.pages.render import figure, interval, isolated, script_json
 from cprt.paper import table6
 from cprt.records import Label, Prediction
+from cprt.scoring import severity
 from eval.metrics import calibrated, measure
 from eval.report.rows import (
     few_scores,
@@ -30,6 +31,7 @@ from eval.report.rows import (
     largest_errors,
     provenance,
     reliability,
+    response_of,
     results_table,
     without_score,
 )
@@ -384,6 +386,7 @@ def test_a_run_says_what_made_it(tmp_path):
         "cprt": "0.1.0",
         "git": "65e09c229e02585a6b23428c887126c70cc9102d",
         "inputs": {"labels": {"path": "test.jsonl", "sha256": "ba7707224043" + "0" * 52}},
+        "decoding": {"structured": "a grammar"},
         "dtype": "bfloat16",
     }
     assert provenance(record) == {
@@ -391,6 +394,7 @@ def test_a_run_says_what_made_it(tmp_path):
         "Adapter": "out/<b>",
         "Revision": "",
         "Asked with": "taxonomy prompt for score",
+        "Answers": "structured, by a grammar",
         "Precision": "bfloat16",
         "On": "2026-11-28",
         "Labels": "test.jsonl ba7707224043",
@@ -426,3 +430,66 @@ def test_figures():
         "–",
     ]
     assert figure(0.5, "+") == "+0.500"
+
+
+def test_predicted_against_true_by_hand(tmp_path: Path):
+    labels = [replace(label, score=score) for label, score in zip(make_labels(4), (0.0, 0.05, 0.5, 1.0), strict=True)]
+    said = (0.2, 0.4, None, 0.9)
+    rows = [
+        Prediction(label.id, "m", "taxonomy", "refused" if score is None else "ok", score=score)
+        for label, score in zip(labels, said, strict=True)
+    ]
+    bins = response_of(labels, rows)
+    assert [(row["n"], row["mean_truth"]) for row in bins if row["n"]] == [(2, pytest.approx(0.3)), (1, 0.9)]
+    cells = Parsed(report(tmp_path, labels, {"one": rows})).rows
+    assert ["0.9 to 1.0", "1", "1.000", "0.900"] in cells and ["0.5 to 0.6", "0", "–", "–"] in cells
+
+
+# --- Where judges err (paper 5.3) --------------------------------------------------------------------------------
+
+
+def test_errors_stand_by_level_number_and_attribute_with_chance(tmp_path: Path):
+    keys = TAXONOMY.keys
+    labels = [
+        Label(f"{i}", None, {key: float(key in present) for key in keys}, level, score, None)
+        for i, (present, level, score) in enumerate(
+            [(("biometrics", "age"), 1, 0.8), (("age",), 3, 0.3), (("age",), 3, 0.3), ((), 4, 0.0)]
+        )
+    ]
+    scores = (0.9, 0.1, None, 0.0)
+    rows = [
+        Prediction(label.id, "m", "taxonomy", "refused" if score is None else "ok", score=score)
+        for label, score in zip(labels, scores, strict=True)
+    ]
+    cells = Parsed(report(tmp_path, labels, {"one": rows})).rows
+    age = measure(labels, rows, TAXONOMY, "x", resamples=50).errors_by["attribute"]["age"]
+    assert (age.n, age.scored, age.bias, age.mae) == (3, 2, pytest.approx(-0.05), pytest.approx(0.15))
+    assert ["age", "3", f"−0.050{interval(age.bias_ci, '+')}0.150, 1 without"] in cells
+    assert ["2", "1", "+0.1000.100"] in [[row[0], row[1], row[2][:6] + row[2][-5:]] for row in cells if len(row) == 3]
+    assert not any(row[0] == "government IDs" for row in cells if row)  # no photo shows one
+    assert any(row[0] == "one" and row[-1] == "–" for row in cells if row)  # no pair within a level: no p
+
+
+def test_attributes_stand_with_their_figures_and_what_errors_cost(tmp_path: Path):
+    """One judge says how probable they are, one only names them, and one does neither."""
+    keys = TAXONOMY.keys
+    labels = [
+        Label(f"{i}", None, {key: float(key in present) for key in keys}, level, score, None)
+        for i, (present, level, score) in enumerate([(("age", "biometrics"), 1, 0.8), (("age",), 3, 0.3), ((), 4, 0.0)])
+    ]
+    named = [Prediction(label.id, "m", "taxonomy", "ok", score=0.3, attributes=["age"]) for label in labels]
+    likely = [replace(row, attribute_probabilities={**dict.fromkeys(keys, 0.0), "age": 0.8}) for row in named]
+    plain = [replace(row, attributes=None) for row in named]
+    html = report(tmp_path, labels, {"sure": likely, "names": named, "mute": plain})
+    assert html.count("Attributes as sure sees them") == 1 and "Attributes as mute" not in html
+    measured = measure(labels, likely, TAXONOMY, "x", resamples=50)
+    age, chance = measured.attributes["per_attribute"]["age"], measured.attribute_probabilities["per_attribute"]["age"]
+    assert (age["precision"], age["recall"]) == (pytest.approx(2 / 3), 1.0)
+    assert chance["brier"] == pytest.approx((2 * 0.2**2 + 0.8**2) / 3)
+    cells = [row for row in Parsed(html).rows if row and row[0] == "age" and len(row) == 9]
+    assert len(cells) == 2 and cells[0][:4] == cells[1][:4] and cells[1][4:7] == ["–"] * 3
+    assert cells[0][2].startswith("0.667") and cells[0][6].startswith("0.240")
+    invented = measured.attributes["costs"]["age"]["invented"]
+    assert invented == pytest.approx(severity((0, 0, 1, 0)).score / 3)
+    assert cells[0][8].startswith(figure(invented))
+    assert any(row[0] == "level 1" and len(row) == 9 for row in Parsed(html).rows if row)

@@ -27,9 +27,10 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from cprt.errors import InputError
+from cprt.guidance.advice import compose
 from cprt.images import load_image
 from cprt.models.adapter import pixel_cap
-from cprt.models.decoding import summarise
+from cprt.models.decoding.scores import summarise
 from cprt.models.local import LocalModel
 from cprt.prompts import build
 from cprt.provenance import model_digest
@@ -37,6 +38,7 @@ from cprt.records import read_labels, read_predictions
 from cprt.scoring import severity
 from cprt.taxonomy import Taxonomy
 from eval import metrics as metrics_command
+from eval.compare import run as compare_command
 from eval.judges import from_options
 from eval.run import main
 
@@ -726,6 +728,75 @@ def test_an_endpoints_alternatives_give_the_expectation_and_one_without_is_asked
     assert records[1]["answers_made"] == [{"without": ["logprobs"], "count": 3}]
 
 
+def test_structured_answers_of_a_base_can_all_be_read_and_are_told_apart(demo, demo_base, evaluated, tmp_path):
+    """What answers nothing that can be read when it is free, beside it in one comparison."""
+    held = tmp_path / "held"
+    main(options(demo, demo_base, held, "--structured", "true"))
+    free = read_predictions(evaluated / "predictions.jsonl")
+    assert {row.status for row in free} == {"unparsed"} and "willing" not in rows(evaluated)[0]
+    found = rows(held)
+    assert {row["status"] for row in found} == {"ok"} and all(0 < row["willing"] < 0.01 for row in found)
+    metrics = json.loads((held / "metrics.json").read_text())
+    assert metrics["coverage"] == 1 and metrics["willing"]["n"] == 16
+    assert metrics["willing"]["mean"] == pytest.approx(sum(row["willing"] for row in found) / 16)
+    record = json.loads((held / "run.json").read_text())
+    assert record["decoding"]["structured"] == "a grammar" and record["config"]["structured"] is True
+    assert "structured" not in json.loads((evaluated / "run.json").read_text())["decoding"]
+    compare_command.main(
+        ["--runs", str(evaluated), str(held), "--labels", str(demo.test_labels), "--out", str(tmp_path / "compare")]
+    )
+    page = (tmp_path / "compare" / "report.html").read_text()
+    assert page.count("structured answers") == 1 and "structured, by a grammar" in page
+
+
+def test_structured_lists_have_probabilities_and_scores_of_their_own(demo, demo_base, tmp_path):
+    how = ["--prompt", "taxonomy", "--target", "attributes", "--structured", "true", "--decoding", "expected"]
+    main(options(demo, demo_base, tmp_path, *how, "--limit", "4"))
+    taxonomy = Taxonomy.default()
+    for row in rows(tmp_path):
+        assert tuple(row["attribute_probabilities"]) == taxonomy.keys
+        best = row["lists"][0]
+        assert row["likeliest_score"] == best["score"] == compose(best["attributes"]).score
+        assert best["probability"] == max(one["probability"] for one in row["lists"]) and len(row["lists"]) <= 5
+        named = sum(one["probability"] for one in row["lists"] if "age" in one["attributes"]) / row["list_mass"]
+        assert row["attribute_probabilities"]["age"] >= named - 1e-9
+        low, high = row["score_band"]
+        assert low <= high and 0 < row["list_mass"] <= 1
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    for way in ("likeliest", "level_mean", "mean"):
+        assert metrics["decodings"][way]["coverage"] == 1
+    decoding = json.loads((tmp_path / "run.json").read_text())["decoding"]
+    assert decoding["lists"] == "the most probable lists of attributes"
+    read = read_predictions(tmp_path / "predictions.jsonl")
+    assert [(row.lists, row.score_band, row.attribute_probabilities) for row in read] == [
+        (row["lists"], row["score_band"], row["attribute_probabilities"]) for row in rows(tmp_path)
+    ]
+
+
+def test_an_endpoint_is_sent_the_schema_and_one_without_answers_freely(demo, tmp_path, capsys):
+    def judge(body: dict[str, Any]) -> Any:
+        if "response_format" not in body:
+            return "The score is low.", "stop"
+        if body["model"] == "model-without":
+            return 400, {"error": {"message": "response_format is not supported"}}
+        assert body["response_format"]["json_schema"]["schema"]["required"] == ["attributes", "level", "score"]
+        return '{"attributes": ["age"], "level": 3, "score": 0.292}', "stop"
+
+    with Misbehaving(judge) as server:
+        models = [served(server.url, name, target="attributes", concurrency=1) for name in ("with", "without")]
+        main(with_models(demo, tmp_path, models, structured=True, limit=3))
+    row, without = rows(tmp_path / "out" / "with")[0], rows(tmp_path / "out" / "without")[0]
+    assert (row["score"], row["attributes"], without["status"]) == (0.292, ["age"], "unparsed")
+    assert "willing" not in row
+    records = [json.loads((tmp_path / "out" / name / "run.json").read_text()) for name in ("with", "without")]
+    assert [record["decoding"]["structured"] for record in records] == ["a JSON schema"] * 2
+    assert records[0]["answers_made"] == []
+    assert records[1]["answers_made"] == [{"without": ["response_format"], "count": 3}]
+    notes = [line for line in capsys.readouterr().out.splitlines() if "free ones" in line]
+    where = tmp_path / "out" / "without"
+    assert notes == [f"note: {where}: 3 answers are free ones: the endpoint takes no JSON schema"]
+
+
 def test_an_adapter_is_asked_as_it_was_trained_unless_told(adapter, tmp_path, capsys):
     folder = tmp_path / "adapter"
     shutil.copytree(adapter, folder)
@@ -734,7 +805,7 @@ def test_an_adapter_is_asked_as_it_was_trained_unless_told(adapter, tmp_path, ca
     taxonomy = Taxonomy.default()
 
     def asked(adapters: list[str], target: str | None, *prompts: str) -> Any:
-        return from_options("m", adapters, prompts, target, "greedy", taxonomy)[0].prompt
+        return from_options("m", adapters, prompts, target, "greedy", False, taxonomy)[0].prompt
 
     assert asked([str(folder)], None) == asked([str(folder)], None, "taxonomy") == trained
     assert asked([], None) == asked([str(folder)], "score") == build("taxonomy", "score")
@@ -785,6 +856,22 @@ def test_a_served_adapter_is_asked_as_it_was_trained(demo, adapter, tmp_path):
         assert image.size == (48, 48)
     row, record = rows(tmp_path / "out")[0], json.loads((tmp_path / "out" / "run.json").read_text())
     assert (row["model"], row["attributes"]) == ("judge", ["age"]) and record["adapter"] == model_digest(folder)
+
+
+def test_a_served_adapter_is_checked_against_the_same_one_here(demo, adapter, demo_base, tmp_path):
+    """One photo is asked about in both places, and the endpoint's answer is not asked for again."""
+    data = ["--labels", str(demo.test_labels), "--images", str(demo.images), "--limit", "2", "--max_new_tokens", "12"]
+    main([*data, "--model", str(demo_base), "--adapter", str(adapter), "--out", str(tmp_path / "here")])
+    said = rows(tmp_path / "here")[0]["text"]
+    for answer, fits in ((said, True), (said + " 0.1", False)):
+        with Misbehaving(lambda body, answer=answer: (answer, "stop")) as server:
+            served = ["--base_url", server.url, "--model", "judge", "--adapter", str(adapter), "--check_served", "true"]
+            if fits:
+                main([*data, *served, "--out", str(tmp_path / "served")])
+            else:
+                with pytest.raises(InputError, match="about .*jpg the endpoint says .* 0.1', .*adapter.* here "):
+                    main([*data, *served, "--out", str(tmp_path / "other")])
+            assert len(server.bodies) == (2 if fits else 1)
 
 
 @pytest.mark.parametrize(

@@ -28,18 +28,22 @@ from judge_endpoint import by_width, photo
 from loopback import Misbehaving
 from PIL import Image
 
+from cprt.answers import Answer
 from cprt.errors import InputError
 from cprt.guidance.regulations import regulations_of
+from cprt.guidance.risk import Risk
 from cprt.images import load_image
 from cprt.models.ask import Model
+from cprt.models.outcome import Outcome
 from cprt.models.response_cache import ResponseCache
-from cprt.models.spec import ModelSpec, Request
+from cprt.models.spec import ModelSpec, Request, Response
 from cprt.prompts import build
 from cprt.records import Label, Prediction, write_jsonl
+from cprt.scoring import format_score
 from cprt.taxonomy import Taxonomy
-from eval.score.page import COLUMNS
-from eval.score.photos import find_photos
-from eval.score.run import ScoreArguments, main, settle
+from eval.score.page import COLUMNS, page
+from eval.score.photos import Photo, find_photos
+from eval.score.run import ScoreArguments, main, score_row, settle
 from eval.score.threshold import choose
 
 PASSPORT = {"attributes": ["gov_ids", "biometrics", "age"], "level": 1, "score": 0.85}
@@ -112,6 +116,17 @@ def test_a_row_holds_level_score_regulations_and_advice(judge, folder, tmp_path,
     assert record["counts"] == {"ok": 4, "refused": 1, "unparsed": 1}
     assert record["prompt"] == build("taxonomy", "attributes").identity()
     assert str(judge.port) not in json.dumps(record)
+
+
+def test_answers_are_structured_when_told(tmp_path):
+    photo(tmp_path / "21.png", 21)
+    with Misbehaving(lambda body: (json.dumps(PASSPORT) if "response_format" in body else "0.9", "stop")) as server:
+        for name, more in (("free", []), ("held", ["--structured", "true"])):
+            main([str(tmp_path), "--base_url", server.url, "--out", str(tmp_path / f"{name}.jsonl"), *more])
+    assert [row["score"] for name in ("free", "held") for row in rows_of(tmp_path / f"{name}.jsonl")] == [0.9, 0.85]
+    schema = server.bodies[1]["response_format"]["json_schema"]["schema"]
+    assert schema["properties"]["attributes"]["items"]["enum"] == list(Taxonomy.default().keys)
+    assert "response_format" not in server.bodies[0]
 
 
 def test_the_goal_of_the_advice(judge, folder, tmp_path):
@@ -315,6 +330,68 @@ def test_a_kill_loses_and_doubles_nothing(folder, tmp_path):
 
 
 # --- Local models and adapters -----------------------------------------------------------------------------------
+
+
+def test_a_local_model_says_how_probable_attributes_are(demo_base, tmp_path, capsys):
+    """Flagged, ordered and shown first by the mean over its lists, as the kept answers have them."""
+    for width in (64, 96, 128):
+        photo(tmp_path / f"{width}.png", width, 64)
+    how = ["--model", str(demo_base), "--dtype", "float32", "--max_pixels", "9216", "--structured", "true"]
+    out = tmp_path / "r.jsonl"
+    main([str(tmp_path), *how, "--flag_above", "0.3", "--out", str(out)])
+    said = capsys.readouterr().out
+    rows = rows_of(out)
+    kept = [json.loads(line)["answer"]["lists"] for line in (tmp_path / "r.answers.jsonl").read_text().splitlines()]
+    risks = [Risk.read(lists, Taxonomy.default()) for lists in kept]
+    assert sorted(row["probable"]["score"] for row in rows) == pytest.approx(sorted(risk.mean for risk in risks))
+    for row in rows:
+        told = row["probable"]
+        risk = min(risks, key=lambda risk: abs(risk.mean - told["score"]))
+        assert row["flag_score"] == told["score"] and row["flagged"] is (told["score"] >= 0.3)
+        assert told["exceeds"] == pytest.approx(risk.exceeds(0.3)) and told["band"] == pytest.approx(list(risk.band))
+        assert told["uncertain"] is (0.05 < told["exceeds"] < 0.95) and told["level"] == risk.level
+        left = [one["score_without"] for one in told["attributes"]]
+        assert left == sorted(left) and all(one["probability"] >= 0.05 for one in told["attributes"])
+        for one in told["attributes"]:
+            assert one["score_without"] == pytest.approx(risk.without(one["key"]))
+        assert f"expected {format_score(told['score'])}, in 90% of cases" in said
+    main([str(tmp_path), *how, "--flag_above", "0.3", "--out", str(tmp_path / "r.html")])
+    page = (tmp_path / "r.html").read_text()
+    unsure = sum(row["probable"]["uncertain"] for row in rows)
+    assert "mean severity over all lists" in page and (f"{unsure} photo" in page) is bool(unsure)
+
+
+def test_photos_that_the_model_is_not_sure_of_are_looked_at_first(tmp_path):
+    """Of three, one is above the threshold with 50%, one with 80% and one with 100%."""
+    lists = [{"gov_ids": 0.8, "age": 0.2}, {"gov_ids": 0.5, "age": 0.5}, {"gov_ids": 1.0}]
+    rows = []
+    for number, of_photo in enumerate(lists):
+        answer = Answer("ok", 0.711, 1, 1, ("gov_ids",))
+        outcome = Outcome("ok", "{}", answer, response=Response("{}", lists=of_photo))
+        args = ScoreArguments(["x"], structured=True, flag_above=0.7, flag_by="expected")
+        rows.append(score_row(Photo("p", f"{number}.png"), outcome, args, Taxonomy.default()))
+    assert [row["probable"]["uncertain"] for row in rows] == [True, True, False]
+    assert [row["flagged"] for row in rows] == [False, False, True]
+    files = [tmp_path / f"{number}.png" for number in range(3)]
+    html = page(tmp_path / "p.html", rows, files, Taxonomy.default(), {}, with_pictures=False)
+    places = [html.index(f"{number}.png") for number in (1, 0, 2)]
+    assert places == sorted(places) and "2 photos near the threshold" in html
+
+
+def test_a_threshold_goes_by_the_mean_over_lists_where_there_is_one(tmp_path, capsys):
+    labels = [Label(str(n), None, None, 1 if n < 5 else 4, 0.8 if n < 5 else 0.1, None) for n in range(10)]
+    predictions = [
+        Prediction(str(n), "m", "taxonomy", "ok", score=0.5, composed_score=0.5, mean_score=0.9 - n / 20)
+        for n in range(10)
+    ]
+    write_jsonl(tmp_path / "l.jsonl", labels)
+    write_jsonl(tmp_path / "p.jsonl", predictions)
+    chosen = ["--threshold_from", str(tmp_path / "p.jsonl"), "--threshold_labels", str(tmp_path / "l.jsonl")]
+    main([*chosen, "--recall", "1"])
+    assert "0.7" in capsys.readouterr().out.splitlines()[0]
+    write_jsonl(tmp_path / "p.jsonl", [replace(row, mean_score=None) for row in predictions])
+    with pytest.raises(InputError, match="mean_score.*is missing"):
+        main([*chosen, "--flag_by", "expected"])
 
 
 def test_a_local_model_says_what_it_says_elsewhere(demo_base, adapter, tmp_path, capsys):
@@ -739,6 +816,7 @@ def test_the_threshold_from_files_flags_the_photos(judge, folder, tmp_path, caps
         (["x", "--population", "1", "2"], "population: needs four shares"),
         (["x", "--population", "nan", "1", "1", "1"], "'nan' is not a number"),
         (["x", "--flag_by", "both"], "invalid choice: 'both'"),
+        (["x", "--flag_by", "expected"], "flag_by expected needs --structured true"),
         (["x", "--flag_by", "composed", "--target", "score"], "flag_by composed needs target attributes"),
         (["x", "--until_level", "1"], "until_level must be 2, 3 or 4"),
         (["x", "--target", "attributes", "--prompt", "intuition"], "target attributes needs prompt taxonomy"),

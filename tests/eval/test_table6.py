@@ -42,7 +42,6 @@ HOSTED = {"gpt-5.2", "gemini-3-flash", "qwen3-vl-32b", "llama-4-maverick"}  # pa
 
 def judges(root: Path, config: str, *options: str) -> tuple[EvalArguments, list[Judge]]:
     (args,) = parse(EvalArguments, ["--config", str(root / "configs/eval" / config), *options])
-    args.models = rows_at_hand(args.models, args.only)
     return args, find_judges(args, Taxonomy.default())
 
 
@@ -86,6 +85,9 @@ def test_the_authors_checkpoints_are_asked_with_the_prompt_that_a_user_brings(ro
 def test_an_optional_row_says_so_with_a_word(tmp_path: Path):
     with pytest.raises(InputError, match=r"models\[1\]: field 'optional': must be true or false"):
         rows_at_hand([{"name": "a", "optional": "yes"}], [])
+    missing = {"name": "a", "optional": True, "prompts": ["nowhere.yaml"]}
+    with pytest.raises(InputError, match="models: no row is left to ask"):
+        rows_at_hand([missing], [])
     named = [{"name": "a", "optional": True, "prompts": ["taxonomy"]}, {"name": "b", "prompts": ["nowhere.yaml"]}]
     assert rows_at_hand(named, []) == named  # a prompt that is not there is left out only where the row says so
 

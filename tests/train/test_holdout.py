@@ -17,12 +17,14 @@ from wandb_file import find_run, read_run
 
 import train.sft
 from cprt.answers import parse
+from cprt.errors import InputError
 from cprt.images import load_image
 from cprt.models.local import LocalModel
 from cprt.provenance import file_digest
 from cprt.records import read_pairs
 from cprt.scoring import level_of
 from train.holdout import check_learnt
+from train.learning import last_loss, learning_table
 
 
 def start(demo, root, output: Path, *more: str) -> Path:
@@ -168,7 +170,7 @@ def test_training_that_resumes_goes_on_in_its_run(learnt, demo, root, tmp_path):
 @pytest.mark.slow
 def test_the_saved_run_holds_no_photo(learnt):
     for path in learnt.rglob("*"):
-        assert path.suffix not in (".jpg", ".jpeg", ".png", ".pkl", ".bin"), path
+        assert path.suffix not in (".jpg", ".jpeg", ".png", ".pkl", ".bin") or path == learnt / "learning.png", path
 
 
 @pytest.mark.parametrize(
@@ -179,8 +181,25 @@ def test_the_saved_run_holds_no_photo(learnt):
     ],
 )
 def test_a_judge_that_has_collapsed_is_an_error(figures, reason):
-    with pytest.raises(RuntimeError, match=reason):
-        check_learnt(figures)
+    with pytest.raises(InputError, match=f"{reason}.*It says: 'A beach.'; '{{x{{79}}\\.\\.\\.'$"):
+        check_learnt(figures, ["A beach.", "{" + "x" * 99])
+
+
+def test_the_table_shows_what_was_measured_and_which_step_is_kept():
+    rows = [
+        {"step": 10, "loss": None, "coverage": 0.5, "mae": None, "spearman": None, "bias": None},
+        {"step": 20, "loss": 1.23456, "coverage": 1.0, "mae": 0.04567, "spearman": 0.9, "bias": -0.01},
+    ]
+    assert [line.split() for line in learning_table(rows, 20).splitlines()] == [
+        ["step", "loss", "coverage", "MAE", "Spearman", "bias"],
+        ["10", "-", "0.500", "-", "-", "-"],
+        ["20", "1.2346", "1.000", "0.046", "0.900", "-0.010", "<-", "the", "adapter"],
+    ]
+
+
+def test_the_loss_of_a_row_is_the_one_logged_last():
+    log = [{"loss": 2.0, "step": 5}, {"loss": 1.5, "step": 10}, {"eval_mae": 0.1, "step": 10}]
+    assert (last_loss(log), last_loss(log[2:])) == (1.5, None)
 
 
 @pytest.mark.parametrize("n, distinct", [(7, 1), (64, 2)])

@@ -13,6 +13,7 @@ from trl import ModelConfig, SFTConfig
 
 import train.sft
 from cprt.config import parse
+from cprt.errors import InputError
 from train.options import DataArguments, settle
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,8 +27,9 @@ def read(recipe: Path) -> tuple[DataArguments, ModelConfig, SFTConfig]:
 
 
 def test_the_recipes_are_there():
-    """One for each model of the paper, and the demo's."""
-    assert {recipe.stem for recipe in RECIPES} == {"demo", "qwen3_vl_2b", "qwen3_vl_4b", "qwen3_vl_8b", "llama_3_2_11b"}
+    """One for each model of the paper, the largest Qwen's with more pixels, and the demo's."""
+    papers = {"qwen3_vl_2b", "qwen3_vl_4b", "qwen3_vl_8b", "llama_3_2_11b"}
+    assert {recipe.stem for recipe in RECIPES} == papers | {"qwen3_vl_8b_1024_tokens", "demo"}
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.stem)
@@ -49,12 +51,13 @@ def test_a_recipe_holds_the_papers_values(recipe):
     assert data.global_batch_size == 128
     assert args.max_steps == 80
     assert 1e-5 <= args.learning_rate <= 2e-5
-    size = recipe.stem.rsplit("_", 1)[1]
+    size = recipe.stem.removesuffix("_1024_tokens").rsplit("_", 1)[1]
     names = {"2b": "Qwen3-VL-2B", "4b": "Qwen3-VL-4B", "8b": "Qwen3-VL-8B", "11b": "Llama-3.2-11B-Vision"}
     assert f"/{names[size]}-Instruct" in model.model_name_or_path
     assert model.dtype == "bfloat16" and args.bf16 and args.gradient_checkpointing
     qwen = "qwen" in recipe.stem
-    assert data.shared_prefix is qwen and (data.max_pixels == 512 * 512) is qwen
+    side = 1024 if recipe.stem.endswith("_1024_tokens") else 512  # 32 x 32 pixels an image token
+    assert data.shared_prefix is qwen and (data.max_pixels == side * side) is qwen
 
 
 @pytest.mark.parametrize("recipe", PAPERS, ids=lambda recipe: recipe.stem)
@@ -72,13 +75,14 @@ def test_a_tiny_model_trains_through_a_recipe(recipe, demo, demo_base, tiny_mlla
         "max_steps": 2,
         "holdout_size": 2,
         "max_new_tokens": 4,
+        "dataloader_num_workers": 0,
         "use_cpu": "true",
     }
     argv = ["train/sft.py", "--config", str(recipe)]
     monkeypatch.setattr(
         sys, "argv", argv + [word for key, value in replaced.items() for word in (f"--{key}", str(value))]
     )
-    with pytest.raises(RuntimeError, match="no answer on the hold-out holds a score"):  # as is true after two steps
+    with pytest.raises(InputError, match="no answer on the hold-out holds a score"):  # as is true after two steps
         train.sft.main()
     printed = capsys.readouterr().out
     assert ("shared prefix: yes" if qwen else "shared prefix: no, switched off") in printed

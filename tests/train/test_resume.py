@@ -131,7 +131,7 @@ def test_evaluation_between_the_steps_changes_nothing(runs, whole):
     status, line = runs.finish(
         output, "--eval_strategy", "steps", "--eval_steps", "2", "--holdout_size", "3", "--max_new_tokens", "4"
     )
-    assert status == 1 and "no answer on the hold-out holds a score" in line  # four tokens are too few
+    assert status == 2 and "no answer on the hold-out holds a score" in line  # four tokens are too few
     assert same_end(output, whole)
     assert [json.loads(row)["step"] for row in (output / "learning.jsonl").read_text().splitlines()] == [2, 4, 6]
 
@@ -156,6 +156,25 @@ def test_a_kill_between_checkpoints(runs, whole):
     assert same_end(output, whole)
     assert runs.finish(output, "--resume_from_checkpoint", "last")[0] == 0  # nothing is left to do
     assert same_end(output, whole)
+
+
+def test_photos_read_ahead_change_nothing(runs, whole):
+    """By two processes until a kill, by one after it: the end is that of a run which reads between its steps."""
+    output = runs.folder / "ahead"
+    ahead = ("--dataloader_num_workers", "2")
+    kill_when(runs.start(output, *ahead), lambda: (output / "checkpoint-4").is_dir())
+    assert runs.finish(output, "--dataloader_num_workers", "1", "--resume_from_checkpoint", "last")[0] == 0
+    assert same_end(output, whole)
+
+
+def test_photos_read_ahead_leave_dropout_and_the_next_epoch_alone(runs):
+    """Three epochs of two steps."""
+    epochs = ("--lora_dropout", "0.2", "--global_batch_size", "16")
+    ends = []
+    for name, *more in (("now",), ("early", "--dataloader_num_workers", "2")):
+        assert runs.finish(runs.folder / name, *epochs, *more)[0] == 0
+        ends.append((runs.folder / name / "adapter_model.safetensors").read_bytes())
+    assert ends[0] == ends[1]
 
 
 @pytest.mark.soak

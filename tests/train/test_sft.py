@@ -67,6 +67,8 @@ def launched(demo, root, tmp_path_factory) -> tuple[Path, str]:
         env={**os.environ, "PYTHONPATH": str(root)},
     )
     assert done.returncode == 0, done.stderr
+    for word in ("Warning", "deprecated", "gemm_4bit", "[transformers]"):  # what libraries tell their developers
+        assert word not in done.stderr
     return output, done.stdout
 
 

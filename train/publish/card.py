@@ -9,8 +9,9 @@ from typing import Any
 
 from cprt.models.adapter import recorded_prompt
 from cprt.prompts import Prompt, arrange
+from cprt.records import inside
 from cprt.taxonomy import Taxonomy
-from train.publish.facts import FIGURES, Measured, facts, part
+from train.publish.facts import FIGURES, Measured, facts
 from train.publish.files import Base, Source
 
 _TEMPLATE = Path(__file__).with_name("card.md.jinja")
@@ -64,14 +65,14 @@ def model_card(
         "license": metadata.license,
         "step": source.step,
         "measured": measured and vars(measured),
-        "trained_prompt": part(record, "prompt").get("sha256"),
-        "pairs_digest": part(record, "inputs", "pairs").get("sha256"),
+        "trained_prompt": inside(record, "prompt").get("sha256"),
+        "pairs_digest": inside(record, "inputs", "pairs").get("sha256"),
         "recipe": _recipe(source, record),
         "message": _message(prompt, source.family),
         "lora": source.config,
         "family": source.family,
         "rank": _vllm_rank(source.config),
-        "cap": part(source.processor, "image_processor").get("size"),
+        "cap": inside(source.processor, "image_processor").get("size"),
     }
     ours = {
         "known_base": known,
@@ -113,12 +114,12 @@ def _eval_results(measured: Measured, test: Mapping[str, Any]) -> list[Any]:
 
 
 def _recipe(source: Source, record: Mapping[str, Any]) -> dict[str, Any]:
-    data, model, trainer = (part(record, "config", name) for name in ("data", "model", "trainer"))
-    packages = part(record, "packages")
+    data, model, trainer = (inside(record, "config", name) for name in ("data", "model", "trainer"))
+    packages = inside(record, "packages")
     libraries = [f"{name} {packages[name]}" for name in ("trl", "peft", "transformers", "torch") if packages.get(name)]
     return {
-        "optimiser steps": part(record, "result").get("steps"),
-        "adapter of step": part(record, "result").get("step"),
+        "optimiser steps": inside(record, "result").get("steps"),
+        "adapter of step": inside(record, "result").get("step"),
         "pairs a step": data.get("global_batch_size"),
         "learning rate": trainer.get("learning_rate"),
         "schedule": trainer.get("lr_scheduler_type"),
@@ -146,7 +147,7 @@ def _message(prompt: Prompt | None, family: str) -> list[str | None]:
 
 
 def _vllm_rank(config: Mapping[str, Any]) -> int:
-    rank = max([config["r"], *(value for value in part(config, "rank_pattern").values() if isinstance(value, int))])
+    rank = max([config["r"], *(value for value in inside(config, "rank_pattern").values() if isinstance(value, int))])
     return next((size for size in _VLLM_RANKS if size >= rank), rank)
 
 

@@ -19,7 +19,8 @@ from cprt.records import parse_json
 
 # Beside the formats that detect-secrets knows: those that it does not, and what only the name before it gives away.
 _NAME = (
-    r"(?i:password|passwd|passphrase|secret|api[_-]?key|access[_-]?key|(?:hub|access|auth|refresh)_token|connection_?string)"
+    r"(?i:password|passwd|passphrase|secret|api[_ -]?key|access[_-]?key|(?:hub|access|auth|refresh)_token"
+    r"|connection_?string)"
     r"[\w.-]*"
 )
 _SECRETS = {
@@ -37,21 +38,40 @@ _SECRETS = {
     "a JSON Web Token": r"\beyJ[\w-]{10,}\.eyJ[\w-]{10,}",
     "a private key": r"BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY|PuTTY-User-Key-File-\d|\bAGE-SECRET-KEY-1[0-9A-Z]{20,}",
     "a token of a service": (
-        r"\b(?:npm_|pypi-|glpat-|glrt-|dckr_[po]at_|do[opr]_v1_|dapi(?=[0-9a-f]{32})|gsk_|r8_|pplx-|xai-|nvapi-|fw_|"
-        r"wandb_v1_|KGAT_|hv[sbr]\.|glsa_|glc_|shp(?:at|ca|pa|ss)_|ntn_|lin_api_|PMAK-|NRAK-|sntry[su]_|sbp_|ATATT3)"
+        r"\b(?:npm_|pypi-|gl(?:pat|rt|dt|ft|ptt|cbt|soat|imt|agent|oas|ffct)-|dckr_[po]at_|do[opr]_v1_|dapi(?=[0-9a-f]{32})"
+        r"|gsk_|r8_|pplx-|xai-|nvapi-|fw_|wandb_v1_|KGAT_|hv[sbr]\.|glsa_|glc_|shp(?:at|ca|pa|ss)_|ntn_|lin_api_|PMAK-|NRAK-"
+        r"|sntry[su]_|sbp_|ATATT3|rubygems_|pul-(?=[0-9a-f]{40}\b)|pn[ub]_|pscale_\w{2,5}_|tskey-|fig[du]_|HRKU-|rpa_"
+        r"|dp\.(?:pt|st|ct|sa|scim|audit)\.|jina_(?=[0-9a-f]{32})|lsv2_|pcsk_|f[mo][12]_|cio(?=\w{32}\b)|sq0[a-z]{3}-"
+        r"|oy2(?=[a-z0-9]{43}\b)|EAAA(?=\w{56})|key-(?=[0-9a-f]{32}\b)|pa-(?=[\w-]{43}\b)|a[ks]-(?=\w{22}\b)"
+        r"|sk_(?=[0-9a-f]{40})|secret_(?=[A-Za-z0-9]{43}\b)|pat\w{14}\.|\w{14}\.atlasv1\.|s\.(?=\w{24}\b))"
         r"(?=[\w=-]*\d)[\w=-]{20,}"
+        r"|\b[0-9a-f]{32}\.\w{16}\b|\b\d/\d{10,}:[0-9a-f]{32}\b|discord(?:app)?\.com/api/webhooks/\d+/[\w-]{30,}"
     ),
     "a bearer header": r"(?i:\bbearer)\s+[\w.~+/=-]{16,}|(?i:authorization[\"']?\s*[:=]\s*[\"']?basic)\s+[\w+/=]{8,}",
-    "a password in an address": r"\b\w+://[^/\s:@\"']*:[^/\s@\"']+@|(?i:\blogin\s+\S+\s+password)\s+\S{6,}",
+    "a password in an address": r"\b\w+://(?:[^/\s:@\"']*:[^/\s@\"']+|[\w.~%-]{20,})@",
+    "a password in a command": (
+        r"(?i:\blogin\s+\S+\s+password)\s+\S{6,}|\bsshpass\s+-p\s*\S{4,}|\bmysql\b.*\s-p(?=\S*\d)\S{6,}"
+        r"|\bcurl\b.*\s(?:-u|--user)[= ]\s*\S+:\S{4,}"
+    ),
+    "a cookie": (
+        r"(?i:\bcookie)[\"']?\s*:\s*[\"']?[\w.-]+=[^\s;]{16,}"
+        r"|(?i:\b(?:session_?id|sessid|csrf_?token|_authToken))[\"']?\s*[:=]\s*[\"']?(?=\S*\d)[\w%.-]{16,}"
+    ),
+    "a value under the name of a variable": (
+        r"\b(?:[A-Z][A-Z0-9]*_)+(?:KEY|TOKEN|SECRET|PASS|PASSWORD|PAT|CREDENTIALS?)[\"']?\s*[:=]\s*[\"']?"
+        r"(?=[^\s\"'<*]*\d)[^\s\"'<*]{8,}"
+    ),
     # Hashes are everywhere, and W&B's older keys are 40 hex digits: only the name beside them tells.
     "a key of hex digits": (
-        r"(?i:(?:key|wandb|(?<![a-z])token|secret|passw(?:or)?d|credential)(?![a-z])[\w.-]*)[\"'\s:=,>]{1,6}"
-        r"[0-9a-fA-F]{16,}\b"
+        r"(?i:(?:key|wandb(?: login)?(?: --\w+)*|(?<![a-z])(?:token|auth)|secret|passw(?:or)?d|credential)"
+        r"(?![a-z])[\w.-]*)[\"'\s:=,>]{1,6}[0-9a-fA-F]{16,}\b"
     ),
     "a value under a secret's name": (
         rf"{_NAME}(?:[\"']\s*:\s*[\"']|\s*=\s*[\"']?)[^\s\"'<*]{{8,}}"
         rf"|{_NAME}\s*:\s*(?=[A-Za-z]*[^A-Za-z\s\"'<*?.,;)])[^\s\"'<*]{{8,}}"  # in prose a word may follow
-        r"|(?i:(?<![a-z])token)[\"']?\s*[:=]\s*[\"']?(?=[A-Za-z0-9+/=-]*\d)(?=[0-9+/=-]*[A-Za-z])[A-Za-z0-9+/=-]{20,}"
+        r"|(?i:(?<![a-z])(?:token|auth))[\"']?\s*[:=]\s*[\"']?(?=[A-Za-z0-9+/=-]*\d)(?=[0-9+/=-]*[A-Za-z])"
+        r"[A-Za-z0-9+/=-]{20,}"
+        r"|(?i:(?<![a-z])(?:pwd|pass))[\"']?\s*[:=]\s*[\"']?(?=[^\s\"'<*]*\d)[^\s\"'<*]{8,}"
     ),
 }
 _SECRET = re.compile("|".join(f"(?P<s{number}>{pattern})" for number, pattern in enumerate(_SECRETS.values())))
@@ -70,14 +90,16 @@ _GUESSES = {
 
 # A path below a folder that holds people's files. Vocabularies know the folders' names, none goes on below them.
 _PRIVATE_PATH = re.compile(
-    r"/(?:homes?\d*|Users)/+[\w.@~+-]"
-    r"|(?<![\w.])/(?:root|mnt|media|Volumes|data|datasets|l?scratch|workspaces?|content|kaggle|tmp|var|private|srv|"
-    r"afs|nfs|efs|fsx?|lustre|gpfs|beegfs|dbfs|export|net|work|projects?|storage|cluster|opt|shared|cygdrive|users?|u)/+"
-    r"[\w.@~+-]"
+    r"/(?i:homes?\d*|Users)/+[\w.@~+-]"
+    r"|(?<![\w.])/(?:root|mnt|media|volumes?|data|datasets|[gl]?scratch|localscratch|workspaces?|content|kaggle|tmp|var"
+    r"|private|srv|afs|nfs|efs|fsx?|pfs|lustre|gpfs|beegfs|ceph|mmfs|dbfs|databricks|export|net|nas|work|projects?|groups?"
+    r"|storage|cluster|opt|shared?|cygdrive|users?|u|run|dev/shm|teamspace|ssd|hdd|nvme|raid|disk|local|jupyter|notebooks?"
+    r"|repos?|checkpoints|cache|models?|rds|ptmp|glade|uufs|nobackup|dss|Volumes|Library|Applications|p/(?:scratch|project)"
+    r"|n/holy\w*|global/\w+)\d*/+[\w.@~+-]"
     r"|(?<![\w/~])~[\w.-]*/[\w.-]*\w"
     r"|(?<![A-Za-z])[A-Za-z]:(?:\\|/(?!/))+[\w .-]+[\\/]"
     r"|\\\\[\w$.-]{2,}\\[\w$.-]{2,}"
-    r"|\bfile:/+\w"
+    r"|\b(?:file|smb|s3|gs|hdfs|wasbs?|abfss?|dbfs|ssh|sftp):/+\w|\b[\w.-]+@[\w.-]+:/?[\w.-]+/|\$\{?(?:HOME|USERPROFILE)\b"
 )
 _ADDRESS = re.compile(r"\bhttps?://[^\s\"'<>()]*")
 
@@ -125,7 +147,7 @@ def secret_finder(*, paths: bool = False) -> Finder:
     kinds = list(_SECRETS)
     own = {name: value for name, value in os.environ.items() if re.search(r"(TOKEN|KEY|SECRET|PASSWORD)$", name)}
     own = {name: value for name, value in {"HF_TOKEN": get_token() or "", **own}.items() if len(value) >= 8}
-    home = str(Path.home()) if len(Path.home().parts) > 2 else None
+    home = _home() if len(Path(_home()).parts) > 2 else None
 
     def find(text: str) -> str | None:
         if len(text) >= _SHORTEST:
@@ -229,9 +251,14 @@ def _without_dropped_options(words: list[Any]) -> list[Any]:
     return kept
 
 
+def _home() -> str:
+    """The user's folder; "~" where the system knows none, as in a container that runs under any number."""
+    return os.path.expanduser("~")
+
+
 def _people(record: Any) -> list[str]:
     """Names of users and hosts: of this machine, and those that home folders in the record give away."""
-    names = {Path.home().name, socket.gethostname(), socket.gethostname().partition(".")[0]}
+    names = {Path(_home()).name, socket.gethostname(), socket.gethostname().partition(".")[0]}
     with contextlib.suppress(OSError, KeyError, ImportError):  # a container without a user list
         names.add(getpass.getuser())
     for _, piece in pieces(record):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,7 +14,7 @@ from cprt.metrics.results import Metrics
 from cprt.numbers import is_number
 from cprt.paper import TUNED, table6
 from cprt.provenance import model_digest, run_path
-from cprt.records import read_json
+from cprt.records import inside, read_json
 
 # The paper's figures in its order (Table 3), as metrics.json names them.
 FIGURES = {
@@ -72,7 +71,7 @@ class Measured:
             metrics.n,
             metrics.status_counts,
             True if measured else None,
-            part(record or {}, "prompt").get("sha256"),
+            inside(record or {}, "prompt").get("sha256"),
         )
 
     @staticmethod
@@ -83,14 +82,6 @@ class Measured:
                 record = read_json(path)
                 return record if isinstance(record, dict) else None
         return None
-
-
-def part(record: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
-    """An object inside a record, empty where there is none."""
-    for name in names:
-        below = record.get(name)
-        record = below if isinstance(below, dict) else {}
-    return record
 
 
 def find_paper_row(base: str, steps: Any) -> str | None:

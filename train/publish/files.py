@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from cprt.errors import InputError
-from cprt.models.adapter import check_adapter, saved_tensors
-from cprt.records import read_json, write_json
+from cprt.models.adapter import base_commit, check_adapter, read_config, saved_tensors
+from cprt.records import read_object, write_json
 
 REQUIRED = (
     "adapter_config.json",
@@ -77,21 +77,8 @@ class Source:
         found = re.fullmatch(r"checkpoint-(\d+)", folder.resolve().name)
         record = folder.resolve().parent / "run.json" if found else folder / "run.json"
         _refuse_absent(record)
-        config = _read_object(folder / "adapter_config.json")
-        if config.get("peft_type") != "LORA":
-            raise InputError.at(
-                folder / "adapter_config.json", f"{config.get('peft_type')!r} is not LORA", field="peft_type"
-            )
-        if type(config.get("r")) is not int:
-            raise InputError.at(folder / "adapter_config.json", "is not a whole number", field="r")
-        return Source(
-            folder,
-            record,
-            config,
-            _read_object(folder / "processor_config.json"),
-            _read_object(record),
-            int(found[1]) if found else None,
-        )
+        processor, step = read_object(folder / "processor_config.json"), int(found[1]) if found else None
+        return Source(folder, record, read_config(folder), processor, read_object(record), step)
 
     def checkpoints(self) -> list[Path]:
         """The run's checkpoint folders, first step first."""
@@ -118,12 +105,9 @@ class Source:
                 field="base_model_name_or_path",
             )
         base = name or trained_as
-        recorded = digest.partition("@")[2] if isinstance(digest, str) and digest.startswith(f"{base}@") else ""
-        commit = recorded if re.fullmatch(r"[0-9a-f]{40}", recorded) else None
-        if commit and revision and revision != commit:
-            raise InputError(f"base_revision {revision} is not the commit that the run recorded ({commit})")
+        commit = base_commit(self.record, base, revision)
         family = f"{base} {trained_as} {self.processor.get('processor_class')}".lower()
-        return Base(base, revision or commit, trained_as, digest, "llama" in family)
+        return Base(base, commit, trained_as, digest, "llama" in family)
 
     @property
     def family(self) -> str:
@@ -143,7 +127,7 @@ class Source:
             if source.is_file() and not source.is_symlink():
                 shutil.copyfile(source, folder / name)
         for path in sorted(folder.glob("*_config.json")):
-            content = _read_object(self.folder / path.name)
+            content = read_object(self.folder / path.name)
             kept = _without_loading(content)
             if path.name == "adapter_config.json":
                 # PEFT's auto_mapping names a module to import.
@@ -185,10 +169,3 @@ def _refuse_absent(path: Path) -> None:
         raise InputError(f"{path}: is a symbolic link, which is not followed")
     if not path.is_file():
         raise InputError(f"{path}: no such file; train/sft.py leaves it behind when it is done")
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    content = read_json(path)
-    if not isinstance(content, dict):
-        raise InputError.at(path, "is not a JSON object")
-    return content

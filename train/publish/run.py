@@ -20,11 +20,11 @@ from cprt.errors import InputError
 from cprt.files import write_text
 from cprt.models.adapter import recorded_prompt
 from cprt.provenance import file_digest
-from cprt.records import write_json
+from cprt.records import inside, write_json
 from cprt.taxonomy import Taxonomy
 from train.publish.card import model_card
 from train.publish.disclosure import refuse_private, secret_finder, strip_record
-from train.publish.facts import DATA, Measured, facts, find_paper_row, part
+from train.publish.facts import DATA, Measured, facts, find_paper_row
 from train.publish.files import WRITTEN, Source, is_hub_name
 from train.publish.upload import Tree, upload
 
@@ -111,7 +111,9 @@ def _stage(
     if source.step is not None:
         record["result"] = {"steps": source.step}  # what the run reports of its end is not this checkpoint's
     write_json(folder / "run.json", record)
-    row = find_paper_row(base.name, part(record, "result").get("steps")) if args.paper_row == "auto" else args.paper_row
+    row = (
+        find_paper_row(base.name, inside(record, "result").get("steps")) if args.paper_row == "auto" else args.paper_row
+    )
     card = model_card(
         source,
         base,

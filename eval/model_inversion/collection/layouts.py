@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,18 +55,13 @@ def find_images(folder: Path, name: str) -> list[tuple[str, Path]]:
     if not places:
         raise InputError.at(folder, f"has no folder {' or '.join(layout.places)} in it, as layout {name} has")
     found: list[tuple[str, Path]] = []
-    for entry in _entries(places[0]):
-        if not entry.is_dir():
-            if is_photo(entry.name):
-                if not layout.flat:
-                    raise InputError.at(entry, f"lies in no class folder, as layout {name} has them")
-                found.append((_class_of(entry, None, layout, name), entry))
-        elif layout.flat:
-            raise InputError.at(entry, f"is a folder; layout {name} has none")
-        elif not (name == "mibench" and entry.name == _CACHE):
-            found += [
-                (_class_of(path, entry.name, layout, name), path) for path in _entries(entry) if is_photo(path.name)
-            ]
+    for inner, path in scan(places[0], _CACHE if name == "mibench" else None):
+        if inner is not None and layout.flat:
+            raise InputError.at(path.parent, f"is a folder; layout {name} has none")
+        if is_photo(path):
+            if inner is None and not layout.flat:
+                raise InputError.at(path, f"lies in no class folder, as layout {name} has them")
+            found.append((_class_of(path, inner, layout, name), path))
     if not found:
         raise InputError.at(places[0], "has no images in it")
     return found
@@ -85,12 +81,29 @@ def _class_of(path: Path, folder: str | None, layout: Layout, name: str) -> str:
     return str(said) if folder is None else folder
 
 
-def _entries(folder: Path) -> list[Path]:
-    """Sorted, hidden ones left out. Raises InputError for a link to a folder: it may lead anywhere."""
-    entries = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-    for path in entries:
-        if path.is_symlink() and path.is_dir():
+def scan(place: Path, without: str | None = None) -> Iterator[tuple[str | None, Path]]:
+    """(folder or None, path) of every file in ``place`` and its folders but one. Raises InputError for a deeper one."""
+    for entry in entries(place):
+        if not entry.is_dir():
+            yield None, entry
+        elif entry.name != without:
+            for inner in entries(entry):
+                if inner.is_dir():
+                    raise InputError.at(inner, f"is a folder in a class; images lie in {place.name}/<class>/")
+                yield entry.name, inner
+
+
+def entries(folder: Path) -> list[Path]:
+    """Sorted, hidden ones left out. Raises InputError for a link to a folder, and as ``check_name``."""
+    found = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    for path in found:
+        check_name(path.name, folder)
+        if path.is_symlink() and path.is_dir():  # it may lead anywhere, and images go to judges
             raise InputError.at(path, "is a link to a folder; links are not followed")
-        if not path.name.isprintable():
-            raise InputError.at(folder, f"the name {path.name!r} is not printable text")
-    return entries
+    return found
+
+
+def check_name(name: str, where: Path) -> None:
+    """Raises InputError for control characters, and for bytes that are not UTF-8."""
+    if not name.isprintable():
+        raise InputError(f"{str(where)!r}: the name {name!r} is not printable text")

@@ -12,6 +12,7 @@ from cprt.errors import InputError
 from cprt.files import is_safe_path
 from cprt.images import is_photo
 from cprt.tables import read_csv
+from eval.model_inversion.collection.layouts import check_name, entries, scan
 
 IMAGES = "all-images"
 _REFERENCES, _NEST = "private-data", "AttackSamples"
@@ -61,7 +62,7 @@ class Tree:
         while parts and parts[0] == _NEST:
             parts = parts[1:]
         name = "/".join(parts)
-        _check_name(name, path)
+        check_name(name, path)
         if name in places:
             raise InputError.at(path, f"is there twice, also as {places[name]}")
         if parts or path.name == _REFERENCES:
@@ -70,7 +71,7 @@ class Tree:
     def fill(self, name: str, found: Found) -> None:
         """Read the reconstructions of one set-up."""
         targets: dict[str, str] = {}  # the class that T= names -> the folder it was seen in
-        for folder, path in self._files(self.images[name], found):
+        for folder, path in self._images(self.images[name], found):
             file = path.rsplit("/", 1)[-1]
             target = target_in(file)
             claims = claimed_class(folder, file, path)
@@ -94,38 +95,20 @@ class Tree:
                 break
         else:
             raise InputError.at(self.root, f"has no {_REFERENCES} for set-up {name}, inside it or at a level above")
-        classes: dict[str, list[str]] = {entry.name: [] for entry in _entries(place) if entry.is_dir()}
-        for folder, path in self._files(place, found):
+        classes: dict[str, list[str]] = {entry.name: [] for entry in entries(place) if entry.is_dir()}
+        for folder, path in self._images(place, found):
             if folder is None:
                 raise InputError.at(path, f"lies in {_REFERENCES} itself: its class is not known")
             classes[folder].append(path)
         return classes
 
-    def _files(self, place: Path, found: Found) -> Iterator[tuple[str | None, str]]:
+    def _images(self, place: Path, found: Found) -> Iterator[tuple[str | None, str]]:
         """(folder or None, path relative to the root) of every image in ``place`` and its folders."""
-        for entry in _entries(place):
-            if entry.is_dir():
-                for inner in _entries(entry):
-                    if inner.is_dir():
-                        raise InputError.at(inner, f"is a folder in a class; images lie in {place.name}/<class>/")
-                    yield from ((entry.name, path) for path in self._image(inner, found))
+        for folder, path in scan(place):
+            if is_photo(path):
+                yield folder, path.relative_to(self.root).as_posix()
             else:
-                yield from ((None, path) for path in self._image(entry, found))
-
-    def _image(self, path: Path, found: Found) -> list[str]:
-        if is_photo(path):
-            return [path.relative_to(self.root).as_posix()]
-        found.ignored += 1
-        return []
-
-
-def _entries(folder: Path) -> list[Path]:
-    entries = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-    for path in entries:
-        _check_name(path.name, folder)
-        if path.is_symlink() and path.is_dir():  # it may lead anywhere, and images go to judges
-            raise InputError.at(path, "is a link to a folder; links are not followed")
-    return entries
+                found.ignored += 1
 
 
 def target_in(file: str) -> str | None:
@@ -182,11 +165,6 @@ def _read_row(
     else:
         claims = claimed_class(claims or None, path.rsplit("/", 1)[-1], f"{file}:{line}: {path}")
         found.images.append(Reconstruction(claims, path, path))
-
-
-def _check_name(name: str, where: Path) -> None:
-    if not name.isprintable():  # control characters, and bytes that are not UTF-8
-        raise InputError(f"{str(where)!r}: the name {name!r} is not printable text")
 
 
 def is_index(text: str) -> bool:

@@ -14,6 +14,7 @@ The YAML (paths relative to its own folder)::
       naturals: kedmi/naturals.csv
       naturals_target: kedmi/naturals_of_t.csv
       others: {ResNet: kedmi/resnet.csv}   # further evaluation models, for Type-I transfer to each
+      naturals_others: {ResNet: kedmi/resnet_naturals.csv}
       images: AttackSamples/CelebA/KEDMI/CelebA/FaceNet64/all-images
 """
 
@@ -46,7 +47,8 @@ _ANSWERS = (
     "dtype",
 )
 _SHARED = ("standard", "target", "naturals", "naturals_target")
-_SETUP_FIELDS = ("name", *_SHARED, "others", "judge", "judges", "controls", "images")
+_OTHERS = ("others", "naturals_others")
+_SETUP_FIELDS = ("name", *_SHARED, *_OTHERS, "judge", "judges", "controls", "images")
 _JUDGE_FIELDS = ("file", "controls", "model", *SETTINGS)
 
 
@@ -71,72 +73,80 @@ class Run:
 
 def from_yaml(path: str | Path) -> list[Run]:
     """Runs of a YAML list. Raises InputError that names line and field; that the files exist is checked too."""
-    runs: list[Run] = []
-    names: dict[str, int] = {}
-    for line, row in _read_list(path):
-
-        def fail(name: str, message: str, line: int = line) -> InputError:
-            return InputError.at(path, message, line, name)
-
-        if not isinstance(row, dict):
-            raise InputError.at(path, "is not a mapping", line)
-        for key in row:
-            if key not in _SETUP_FIELDS:
-                raise fail(key, f"unknown field (there are {', '.join(_SETUP_FIELDS)})")
-        name = row.get("name")
-        if not isinstance(name, str) or not name.strip():
-            raise fail("name", "must be a text")
-        if name in names:
-            raise fail("name", f"{name!r} is there already in line {names[name]}")
-        names[name] = line
-        if ("judge" in row) == ("judges" in row):
-            raise fail("judge", "give either judge or judges")
-        if "judges" in row and "controls" in row:
-            raise fail("controls", "with several judges, controls belong to each: {file: ..., controls: ...}")
-
-        def file(key: str, value: Any, fail: Any = fail) -> str:
-            if not isinstance(value, str) or not value:
-                raise fail(key, "must be the name of a file")
-            found = Path(path).parent / value
-            if not os.path.isfile(found):
-                raise fail(key, f"there is no file {found}")
-            return str(found)
-
-        if "standard" not in row:
-            raise fail("standard", "is missing")
-        shared = {key: file(key, row[key]) for key in _SHARED if key in row}
-        others = row.get("others", {})
-        if not isinstance(others, dict) or "E" in others:
-            raise fail("others", "must be a mapping of names, none of them E, to files")
-        others = {str(key): file(f"others.{key}", value) for key, value in others.items()}
-        images = None
-        if "images" in row:
-            images = Path(path).parent / str(row["images"])
-            if not os.path.isdir(images):
-                raise fail("images", f"there is no folder {images}")
-        one = {key: row[key] for key in ("controls",) if key in row}
-        judges = row["judges"] if "judges" in row else {"judge": {"file": row["judge"], **one}}
-        if not isinstance(judges, dict) or not judges:
-            raise fail("judges", "must be a mapping of names to files")
-        for judge, given in judges.items():
-            facts = given if isinstance(given, dict) else {"file": given}
-            for key in facts:
-                if key not in _JUDGE_FIELDS:
-                    raise fail(f"judges.{judge}.{key}", f"unknown field (there are {', '.join(_JUDGE_FIELDS)})")
-            controls = file(f"judges.{judge}.controls", facts["controls"]) if "controls" in facts else None
-            said = file(f"judges.{judge}.file", facts.get("file"))
-            inputs = Inputs(said, controls=controls, others=others, **shared)
-            settings = {key: facts[key] for key in SETTINGS if key in facts}
-            runs.append(Run(name, judge, inputs, str(facts.get("model", judge)), settings, images))
-    return runs
-
-
-def _read_list(path: str | Path) -> list[tuple[int, Any]]:
-    """(line, item) of a YAML list."""
     content, lines = read_yaml_lines(path)
     if not isinstance(content, list) or not content:
         raise InputError.at(path, "must be a YAML list of set-ups")
-    return [(lines[number], item) for number, item in enumerate(content)]
+    runs: list[Run] = []
+    names: dict[str, int] = {}
+    for number, row in enumerate(content):
+        place = _Place(Path(path), lines[number])
+        if not isinstance(row, dict):
+            raise InputError.at(path, "is not a mapping", place.line)
+        place.check(row, _SETUP_FIELDS)
+        name = row.get("name")
+        if not isinstance(name, str) or not name.strip():
+            raise place.fail("name", "must be a text")
+        if name in names:
+            raise place.fail("name", f"{name!r} is there already in line {names[name]}")
+        names[name] = place.line
+        runs += _of_setup(name, row, place)
+    return runs
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A set-up in the YAML, for errors and for paths."""
+
+    path: Path
+    line: int
+
+    def fail(self, field: str, message: str) -> InputError:
+        return InputError.at(self.path, message, self.line, field)
+
+    def check(self, row: Mapping[Any, Any], known: Sequence[str], within: str = "") -> None:
+        for key in row:
+            if key not in known:
+                raise self.fail(f"{within}{key}", f"unknown field (there are {', '.join(known)})")
+
+    def file(self, field: str, value: Any) -> str:
+        if not isinstance(value, str) or not value:
+            raise self.fail(field, "must be the name of a file")
+        found = self.path.parent / value
+        if not os.path.isfile(found):
+            raise self.fail(field, f"there is no file {found}")
+        return str(found)
+
+
+def _of_setup(name: str, row: Mapping[str, Any], place: _Place) -> list[Run]:
+    if ("judge" in row) == ("judges" in row):
+        raise place.fail("judge", "give either judge or judges")
+    if "judges" in row and "controls" in row:
+        raise place.fail("controls", "with several judges, controls belong to each: {file: ..., controls: ...}")
+    if "standard" not in row:
+        raise place.fail("standard", "is missing")
+    shared: dict[str, Any] = {key: place.file(key, row[key]) for key in _SHARED if key in row}
+    for key in _OTHERS:
+        given = row.get(key, {})
+        if not isinstance(given, dict) or "E" in given:
+            raise place.fail(key, "must be a mapping of names, none of them E, to files")
+        shared[key] = {str(other): place.file(f"{key}.{other}", value) for other, value in given.items()}
+    images = place.path.parent / str(row["images"]) if "images" in row else None
+    if images is not None and not images.is_dir():
+        raise place.fail("images", f"there is no folder {images}")
+    one = {"file": row.get("judge")} | {key: row[key] for key in ("controls",) if key in row}
+    judges = row.get("judges", {"judge": one})
+    if not isinstance(judges, dict) or not judges:
+        raise place.fail("judges", "must be a mapping of names to files")
+    runs = []
+    for judge, said in judges.items():
+        facts, field = said if isinstance(said, dict) else {"file": said}, f"judges.{judge}"
+        place.check(facts, _JUDGE_FIELDS, f"{field}.")
+        controls = place.file(f"{field}.controls", facts["controls"]) if "controls" in facts else None
+        verdicts = place.file(f"{field}.file", facts.get("file"))
+        inputs = Inputs(verdicts, controls=controls, **shared)
+        settings = {key: facts[key] for key in SETTINGS if key in facts}
+        runs.append(Run(name, judge, inputs, str(facts.get("model", judge)), settings, images))
+    return runs
 
 
 def from_folders(outs: Sequence[str], folders: Inputs, standards: Mapping[str, str] | None = None) -> list[Run]:
@@ -160,16 +170,8 @@ def from_folders(outs: Sequence[str], folders: Inputs, standards: Mapping[str, s
             judge, setup = path.parts[-3:-1]
             name = full_names.get(setup, setup)
             inputs = _predictions(folders, setup, path, (standards or {}).get(name))
-            settings = _settings(judge, config)
-            runs.append(
-                Run(
-                    setup=name,
-                    judge=judge if len(outs) == 1 else f"{label}/{judge}",
-                    inputs=inputs,
-                    model=_model(judge, config),
-                    settings=settings,
-                )
-            )
+            shown = judge if len(outs) == 1 else f"{label}/{judge}"
+            runs.append(Run(name, shown, inputs, *_asked(judge, config)))
     return runs
 
 
@@ -185,7 +187,10 @@ def _predictions(folders: Inputs, setup: str, judge: Path, standard: str | None)
         missing = Path(folders.standard) / setup / "prediction.csv"
         raise InputError.at(missing, f"no such file, and {judge} needs it")
     controls = judge.parent / "controls.csv"
-    others = {name: file(folder) for name, folder in folders.others.items()}
+    others = [
+        {name: path for name, folder in of.items() if (path := file(folder)) is not None}
+        for of in (folders.others, folders.naturals_others)
+    ]
     return Inputs(
         str(judge),
         standard,
@@ -193,7 +198,7 @@ def _predictions(folders: Inputs, setup: str, judge: Path, standard: str | None)
         str(controls) if controls.is_file() and read_csv(controls).rows else None,  # --controls 0 leaves a header
         file(folders.naturals),
         file(folders.naturals_target),
-        {name: path for name, path in others.items() if path is not None},
+        *others,
     )
 
 
@@ -216,21 +221,16 @@ def _full_names(out: Path) -> dict[str, str]:
     return {str(row["id"]): str(row["name"]) for row in rows if isinstance(row, dict) and {"id", "name"} <= set(row)}
 
 
-def _settings(judge: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a run by ``cprt mi``; none where its record is missing."""
-    if not config:
-        return {}
-    names = {"n": "n", "order": "order_seed", "layout": "layout", "pad": "pad"}
-    asked = [spec for spec in config.get("models") or [] if isinstance(spec, dict) and spec.get("name") == judge]
-    prompt = asked[0].get("prompt", "own") if asked else "own"
-    return {setting: config.get(name) for setting, name in names.items()} | {"prompt": prompt}
-
-
-def _model(judge: str, config: Mapping[str, Any]) -> str:
-    """The judge by its name and by what may change its answers beside SETTINGS."""
+def _asked(judge: str, config: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The judge by its name and by what may change its answers, and SETTINGS; of a run without its record the name."""
     models = config.get("models")
-    for spec in models if isinstance(models, list) else []:
-        if isinstance(spec, dict) and spec.get("name") == judge:
-            asked = {key: spec[key] for key in _ANSWERS if key in spec}
-            return json.dumps([judge, config.get("seed"), asked], sort_keys=True)
-    return judge
+    rows = models if isinstance(models, list) else []
+    spec = next((row for row in rows if isinstance(row, dict) and row.get("name") == judge), None)
+    model = judge
+    if spec is not None:
+        answers = {key: spec[key] for key in _ANSWERS if key in spec}
+        model = json.dumps([judge, config.get("seed"), answers], sort_keys=True)
+    if not config:
+        return model, {}
+    settings = {name: config.get("order_seed" if name == "order" else name) for name in SETTINGS}
+    return model, settings | {"prompt": (spec or {}).get("prompt", "own")}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from cprt.numbers import number
@@ -13,13 +13,13 @@ from cprt.pages.render import figure, interval, render
 from eval.model_inversion.compare.pictures import FalsePositive, Gallery
 from eval.model_inversion.metrics.show import heads
 
-_SETUPS = ("set-up", "set-ups")
+Row = Mapping[str, Any]
+Columns = Sequence[tuple[Column, Callable[[Any], Cell]]]  # and what stands in it of a row
 
 
-def page(
-    result: Mapping[str, Any], rows: Sequence[FalsePositive], gallery: Gallery, charts: Mapping[str, bytes]
-) -> str:
+def page(result: Row, rows: Sequence[FalsePositive], gallery: Gallery, charts: Mapping[str, bytes]) -> str:
     """The whole HTML. ``result`` as in compare.json, ``charts`` PNGs for the themes light and dark."""
+    rankings = {judge: found for judge, found in result["rankings"].items() if found["setups"] > 1}
     return render(
         "model_inversion",
         title="Model inversion: judges beside evaluation models",
@@ -28,221 +28,184 @@ def page(
         main=_main(result["rows"]),
         assumes=sorted({row["correction_assumes"]["accuracy"] for row in result["rows"] if row["correction_assumes"]}),
         chart={theme: f"data:image/png;base64,{base64.b64encode(png).decode()}" for theme, png in charts.items()},
-        rankings=[
-            {
-                "judge": judge,
-                "tau": figure(found["tau"]),
-                "interval": interval(found["ci"]["tau"]),
-                "setups": found["setups"],
-                "swaps": len(found["swaps"]),
-            }
-            for judge, found in result["rankings"].items()
-            if found["setups"] > 1
-        ],
-        swaps=_swaps(result["rankings"]),
-        agreements=_agreements(result["agreement"]),
-        effects=_effects(result["effects"]),
+        rankings=rankings,
+        swaps=_listing(
+            "swaps",
+            [
+                {"judge": judge, **swap, "ci": {"support": None}}
+                for judge, found in rankings.items()
+                for swap in found["swaps"]
+            ],
+            _SWAPS,
+            ("pair", "pairs"),
+        ),
+        agreements=_listing("agreement", _totals_first(result["agreement"]), _AGREEMENTS),
+        effects=_listing("effects", _totals_first(result["effects"]), _EFFECTS),
         wrong=_false_positives(rows, gallery),
         pictures=gallery.urls,
         shows_pictures=True,
     )
 
 
+def _listing(
+    id: str, rows: Sequence[Any], columns: Columns, noun: tuple[str, str] = ("row", "rows"), size: int = 10
+) -> Listing:
+    content = [[of(row) for _, of in columns] for row in rows]
+    return Listing(id, [column for column, _ in columns], content, noun, size=size)
+
+
+def _totals_first(rows: Sequence[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: row["setup"] is not None)
+
+
 # --- Cells -------------------------------------------------------------------------------------------------------
 
 
-def _percent(value: float | None, bounds: Sequence[float] | None = None, sign: str = "", head: str = "") -> Cell:
-    """A share in percent with its interval below; its value sorts."""
-    if value is None:
-        return "–"
-    return cell(f"{100 * value:{sign}.2f}", *_share(value, bounds, sign, head))
-
-
-def _share(
-    value: float | None, bounds: Sequence[float] | None = None, sign: str = "", head: str = ""
-) -> list[list[Part]]:
+def _share(value: float | None, bounds: Sequence[float] | None, sign: str = "", head: str = "") -> list[list[Part]]:
+    """A share in percent, its interval below."""
     if value is None:
         return []
-    lines: list[list[Part]] = [[*([(head, "quiet")] if head else []), f"{100 * value:{sign}.2f}%".replace("-", "−")]]
-    if bounds:
-        low, high = (f"{100 * bound:{sign}.2f}".replace("-", "−") for bound in bounds)
-        lines.append([(f"{low} to {high}", "quiet")])
-    return lines
+
+    def shown(share: float) -> str:
+        return f"{100 * share:{sign}.2f}".replace("-", "−")
+
+    lines: list[list[Part]] = [[*([(head, "quiet")] if head else []), f"{shown(value)}%"]]
+    return lines + ([[(f"{shown(bounds[0])} to {shown(bounds[1])}", "quiet")]] if bounds else [])
 
 
-def _figure(value: float | None, bounds: Sequence[float] | None) -> Cell:
-    if value is None:
-        return "–"
-    return cell(figure(value), [figure(value)], *([[(interval(bounds), "quiet")]] if bounds else []))
+def _of(name: str, sign: str = "") -> Callable[[Row], Cell]:
+    """A figure of a row with its interval, a share or kappa, and what stands beside it."""
+
+    def shown(row: Row) -> Cell:
+        value, bounds = row[name], row["ci"][name]
+        if value is None:
+            return "–"
+        if name == "kappa":
+            return cell(figure(value), [figure(value)], *([[(interval(bounds), "quiet")]] if bounds else []))
+        lines = _share(value, bounds, sign)
+        for head, other in _BESIDE.get(name, ()):
+            lines += _share(row[other], row["ci"][other], head=head)
+        if name == "type_i_transfer":
+            for other, to in list(row["type_i_transfer_to"].items())[1:]:
+                lines += _share(to["transfer"], to["ci"], head=f"to {other}")
+                lines += _share(to["natural_rate"], to["natural_ci"], head="naturals")
+        if name == "accuracy_judge_corrected" and row["accuracy_judge_corrected_range"]:
+            low, high = row["accuracy_judge_corrected_range"]
+            lines.append([("if off:", "quiet"), f"{100 * low:.2f} to {100 * high:.2f}"])
+        return cell(f"{100 * value:{sign}.2f}", *lines)
+
+    return shown
+
+
+# In the cell of a figure: (head, another figure).
+_BESIDE = {
+    "accuracy_judge_corrected": [("degraded", "accuracy_judge_corrected_degraded")],
+    "fpr": [("corrected", "fpr_corrected")],
+    "fnr": [("corrected", "fnr_corrected")],
+    "type_i_transfer": [("naturals", "natural_rate")],
+}
+
+
+def _two(values: Sequence[float | None], between: str = "to") -> str:
+    return f" {between} ".join("–" if value is None else f"{100 * value:.2f}%" for value in values)
+
+
+def _setup(row: Row) -> str:
+    return row["setup"] or "all set-ups"
 
 
 # --- Lists -------------------------------------------------------------------------------------------------------
 
+_SWAPS: Columns = (
+    (Column("Judge", choose=True), lambda row: row["judge"]),
+    (Column("Higher under E"), lambda row: row["higher_under_standard"]),
+    (Column("Higher under the judge"), lambda row: row["higher_under_judge"]),
+    (Column("Under E"), lambda row: _two(row["accuracy_standard"], "and")),
+    (Column("Under the judge"), lambda row: _two(row["accuracy_judge"], "and")),
+    (Column("In resamples", "number"), _of("support")),
+)
+_AGREEMENTS: Columns = (
+    (Column("Judges", choose=True), lambda row: " and ".join(row["judges"])),
+    (Column("Set-up", choose=True), _setup),
+    (Column("n", "number"), lambda row: f"{row['n']:,}"),
+    (Column("Same verdict", "number"), _of("agreement")),
+    (Column("Kappa", "number"), _of("kappa")),
+)
+_EFFECTS: Columns = (
+    (
+        Column("Setting", choose=True),
+        lambda row: f"{row['setting']} {json.dumps(row['from'])} to {json.dumps(row['to'])}",
+    ),
+    (Column("Judges", choose=True), lambda row: " to ".join(row["judges"])),
+    (Column("Set-up", choose=True), _setup),
+    (Column("n", "number"), lambda row: f"{row['n']:,}"),
+    (Column("Accuracy under the judge"), lambda row: _two((row["accuracy_judge_from"], row["accuracy_judge_to"]))),
+    (Column("Difference", "number"), _of("difference", "+")),
+    (Column("Verdicts changed", "number"), _of("changed")),
+    (Column("FPR"), lambda row: _two((row["fpr_from"], row["fpr_to"]))),
+)
 
-def _main(rows: Sequence[Mapping[str, Any]]) -> Listing:
+
+def _main(rows: Sequence[Row]) -> Listing:
     """Every judge on every set-up, with what its controls say of it and what it gave no verdict on."""
     shown = heads(rows)
-    natural = shown.pop("natural_rate", None)  # stands below the transfer that it is held against
+    shown.pop("natural_rate", None)  # stands below the transfer that it is held against
     controls = any(row["control_hit_rate"] is not None for row in rows)
-    columns = [
-        Column("Set-up", "id", choose=True),
-        Column("Judge", choose=True),
-        Column("n", "number"),
-        *(Column(head[0].upper() + head[1:], "number") for head in shown.values()),
-        *([Column("Controls", "number")] if controls else []),
-        Column("No verdict", "number"),
+    columns: Columns = [
+        (Column("Set-up", "id", choose=True), lambda row: row["setup"]),
+        (Column("Judge", choose=True), lambda row: row["judge"]),
+        (Column("n", "number"), _counts),
+        *((Column(head[0].upper() + head[1:], "number"), _of(name)) for name, head in shown.items()),
+        *([(Column("Controls", "number"), _controls)] if controls else []),
+        (Column("No verdict", "number"), _no_verdict),
     ]
-    content = []
-    for row in rows:
-        counts: list[list[Part]] = [[f"{row['n']:,}"]]
-        counts += [
-            [(f"{first.upper()} {row[first]:,} · {second.upper()} {row[second]:,}", "quiet")]
-            for first, second in (("tp", "fp"), ("fn", "tn"))
-        ]
-        figures = []
-        for name in shown:
-            value = (_figure if name == "kappa" else _percent)(row[name], row["ci"][name])
-            if name == "type_i_transfer" and natural and isinstance(value, dict):
-                value["lines"] += _share(row["natural_rate"], row["ci"]["natural_rate"], head="naturals")
-            if name == "type_i_transfer" and isinstance(value, dict):
-                for other, to in list(row["type_i_transfer_to"].items())[1:]:
-                    value["lines"] += _share(to["transfer"], to["ci"], head=f"to {other}")
-            if name == "accuracy_judge_corrected" and row["accuracy_judge_corrected_range"] and isinstance(value, dict):
-                low, high = row["accuracy_judge_corrected_range"]
-                value["lines"].append([("if off:", "quiet"), f"{100 * low:.2f} to {100 * high:.2f}"])
-            figures.append(value)
-        content.append(
-            [
-                row["setup"],
-                row["judge"],
-                cell(str(row["n"]), *counts),
-                *figures,
-                *([_controls(row)] if controls else []),
-                _no_verdict(row),
-            ]
-        )
-    return Listing("setups", columns, content, ("row", "rows"), size=30)
+    return _listing("setups", rows, columns, size=30)
 
 
-def _controls(row: Mapping[str, Any]) -> Cell:
-    hit, alarm = row["control_hit_rate"], row["control_false_alarm_rate"]
+def _counts(row: Row) -> Cell:
+    table = (
+        [(f"{first.upper()} {row[first]:,} · {second.upper()} {row[second]:,}", "quiet")]
+        for first, second in (("tp", "fp"), ("fn", "tn"))
+    )
+    return cell(str(row["n"]), [f"{row['n']:,}"], *table)
+
+
+def _controls(row: Row) -> Cell:
+    hit = row["control_hit_rate"]
     lines = _share(hit, row["ci"]["control_hit_rate"], head="hit")
-    lines += _share(alarm, row["ci"]["control_false_alarm_rate"], head="alarm")
+    lines += _share(row["control_false_alarm_rate"], row["ci"]["control_false_alarm_rate"], head="alarm")
     return cell(f"{100 * hit:.2f}" if hit is not None else "", *lines) if lines else None
 
 
-def _no_verdict(row: Mapping[str, Any]) -> Cell:
+def _no_verdict(row: Row) -> Cell:
     """Refusals with their share, and what else is no yes or no."""
-    labels = row["judge_labels"]
-    refused, others = labels["refused"], {name: labels[name] for name in ("unparsed", "error") if labels[name]}
+    refused, others = (
+        row["judge_labels"]["refused"],
+        {name: row["judge_labels"][name] for name in ("unparsed", "error")},
+    )
     lines: list[list[Part]] = [[f"{refused:,} refused"]]
     if refused:
         lines += _share(row["refusal_rate"], row["ci"]["refusal_rate"])
-    lines += [[(f"{count:,} {name}", "quiet")] for name, count in others.items()]
+    lines += [[(f"{count:,} {name}", "quiet")] for name, count in others.items() if count]
     return cell(str(refused + sum(others.values())), *lines)
-
-
-def _swaps(rankings: Mapping[str, Mapping[str, Any]]) -> Listing:
-    columns = [
-        Column("Judge", choose=True),
-        Column("Higher under E"),
-        Column("Higher under the judge"),
-        Column("Under E"),
-        Column("Under the judge"),
-        Column("In resamples", "number"),
-    ]
-    content = [
-        [
-            judge,
-            swap["higher_under_standard"],
-            swap["higher_under_judge"],
-            " and ".join(f"{100 * value:.2f}%" for value in swap["accuracy_standard"]),
-            " and ".join(f"{100 * value:.2f}%" for value in swap["accuracy_judge"]),
-            _percent(swap["support"]),
-        ]
-        for judge, found in rankings.items()
-        for swap in found["swaps"]
-    ]
-    return Listing("swaps", columns, content, ("pair", "pairs"), size=10)
-
-
-def _agreements(rows: Sequence[Mapping[str, Any]]) -> Listing:
-    columns = [
-        Column("Judges", choose=True),
-        Column("Set-up", choose=True),
-        Column("n", "number"),
-        Column("Same verdict", "number"),
-        Column("Kappa", "number"),
-    ]
-    content = [
-        [
-            " and ".join(row["judges"]),
-            row["setup"] or "all set-ups",
-            f"{row['n']:,}",
-            _percent(row["agreement"], row["ci"]["agreement"]),
-            _figure(row["kappa"], row["ci"]["kappa"]),
-        ]
-        for row in sorted(rows, key=lambda row: row["setup"] is not None)
-    ]
-    return Listing("agreement", columns, content, ("row", "rows"), size=10)
-
-
-def _effects(rows: Sequence[Mapping[str, Any]]) -> Listing:
-    columns = [
-        Column("Setting", choose=True),
-        Column("Judges", choose=True),
-        Column("Set-up", choose=True),
-        Column("n", "number"),
-        Column("Accuracy under the judge"),
-        Column("Difference", "number"),
-        Column("Verdicts changed", "number"),
-        Column("FPR"),
-    ]
-    content = [
-        [
-            f"{row['setting']} {json.dumps(row['from'])} to {json.dumps(row['to'])}",
-            " to ".join(row["judges"]),
-            row["setup"] or "all set-ups",
-            f"{row['n']:,}",
-            _from_to(row["accuracy_judge_from"], row["accuracy_judge_to"]),
-            _percent(row["difference"], row["ci"]["difference"], "+"),
-            _percent(row["changed"], row["ci"]["changed"]),
-            _from_to(row["fpr_from"], row["fpr_to"]),
-        ]
-        for row in sorted(rows, key=lambda row: row["setup"] is not None)
-    ]
-    return Listing("effects", columns, content, ("row", "rows"), size=10)
-
-
-def _from_to(first: float | None, second: float | None) -> str:
-    return " to ".join("–" if value is None else f"{100 * value:.2f}%" for value in (first, second))
 
 
 def _false_positives(rows: Sequence[FalsePositive], gallery: Gallery) -> Listing:
     """Reconstruction, references and E's confidence side by side, in the order of the files."""
-    pictured = [Column("Reconstruction", "pictures"), Column("References", "pictures")] if gallery.urls else []
-    columns = [
-        *pictured,
-        Column("Set-up", choose=True),
-        Column("Judge", choose=True),
-        Column("Class", choose=True),
-        Column("File"),
-        Column("E's confidence", "number"),
-        Column("What the judge said"),
+    pictured: Columns = [
+        (Column("Reconstruction", "pictures"), lambda row: gallery.reconstructions[row.picture]),
+        (Column("References", "pictures"), lambda row: gallery.references[row] or None),
     ]
-    content: list[list[Cell]] = [
-        [
-            *([gallery.reconstructions[row.picture], gallery.references[row] or None] if pictured else []),
-            row.setup,
-            row.judge,
-            row.claims,
-            row.file,
-            _confidence(row.confidence),
-            row.response,
-        ]
-        for row in rows
+    columns: Columns = [
+        *(pictured if gallery.urls else []),
+        (Column("Set-up", choose=True), lambda row: row.setup),
+        (Column("Judge", choose=True), lambda row: row.judge),
+        (Column("Class", choose=True), lambda row: row.claims),
+        (Column("File"), lambda row: row.file),
+        (Column("E's confidence", "number"), lambda row: _confidence(row.confidence)),
+        (Column("What the judge said"), lambda row: row.response),
     ]
-    return Listing("list", columns, content, ("false positive", "false positives"), size=50)
+    return _listing("list", rows, columns, ("false positive", "false positives"), size=50)
 
 
 def _confidence(stated: str) -> Cell:

@@ -81,7 +81,7 @@ def _references(row: FalsePositive, root: Path | None) -> list[Path]:
     """Those that the judge was shown, where queries.jsonl beside its answers says so; else the first of the class."""
     paths = next((paths for folder in _folders(row, root) if (paths := _of_class(folder, row.claims))), ())
     setup = row.judge_file.parent
-    shown = _queries(setup.parent.parent).get((setup.name, row.claims, row.file), ())
+    shown = references_shown(setup.parent.parent).get((setup.name, row.claims, row.file), ())
     by_name = {path.name: path for path in paths}
     return [by_name[name] for name in shown if name in by_name] or list(paths[:_MOST])
 
@@ -105,15 +105,15 @@ def _of_class(folder: Path, claims: str) -> tuple[Path, ...]:
 
 
 @cache
-def _queries(out: Path) -> dict[tuple[str, str, str], list[str]]:
+def references_shown(out: Path) -> dict[tuple[str, str, str], list[str]]:
     """(id of the set-up, class, file) -> names of the references that a run of ``cprt mi`` showed, in order."""
     file = out / "queries.jsonl"
     if not os.path.isfile(file):
         return {}
     return {
         (str(row.get("setup")), str(row.get("class")), str(row.get("file"))): [
-            str(path).rsplit("/", 1)[-1] for path in row.get("references") or []
+            str(path).rsplit("/", 1)[-1] for path in row["references"]
         ]
         for _, row in read_jsonl(file)
-        if row.get("kind") == "reconstruction"
+        if row.get("kind") == "reconstruction" and isinstance(row.get("references"), list)
     }

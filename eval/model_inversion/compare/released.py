@@ -50,30 +50,33 @@ def download(root: str) -> None:
 
 
 def read_released(root: str) -> Released:
-    """Everything below ``root`` that has a prediction.csv. Raises InputError where there is none."""
+    """What below ``root`` has verdicts of E and of a judge; one kind alone is noted. Raises InputError for nothing."""
     if not Path(root).is_dir():
         raise InputError.at(root, "is not a folder")
     runs: list[Run] = []
     standards: dict[str, str] = {}
+    half: list[str] = []
     for directory, folders, files in os.walk(root):
         folders[:] = sorted(name for name in folders if name not in ("all-images", "private-data") and name[0] != ".")
+        folder = Path(directory)
+        name = "/".join(part for part in folder.relative_to(root).parts if part != _NEST) or folder.name
+        results = [match for file in sorted(files) if (match := _RESULTS.fullmatch(file)) is not None]
+        if (_PREDICTIONS in files) != bool(results):
+            half.append(name)
         if _PREDICTIONS not in files:
             continue
-        folder = Path(directory)
-        parts = [part for part in folder.relative_to(root).parts if part != _NEST]
-        name = "/".join(parts) or folder.name
         if name in standards:
             raise InputError.at(folder, f"is there twice, also as {Path(standards[name]).parent}")
         standards[name] = str(folder / _PREDICTIONS)
         images = folder / "all-images"
-        for file in sorted(files):
-            match = _RESULTS.fullmatch(file)
-            if match is not None:
-                judge = f"{RELEASED}/{match['model']}"
-                inputs = Inputs(str(folder / file), standards[name])
-                runs.append(Run(name, judge, inputs, judge, images=images if images.is_dir() else None))
+        for match in results:
+            judge = f"{RELEASED}/{match['model']}"
+            inputs = Inputs(str(folder / match[0]), standards[name])
+            runs.append(Run(name, judge, inputs, judge, images=images if images.is_dir() else None))
     if not standards:
         raise InputError.at(root, f"has no {_PREDICTIONS} in it, as the public collection's set-ups have")
     if not runs:
         raise InputError.at(root, "has no verdicts of a judge in it, such as gemini_results_gemini-2.0-flash.csv")
+    for name in half:
+        print(f"note: {root}: {name} has no verdicts of {'a judge' if name in standards else 'E'} and is left out")
     return Released(runs, standards)

@@ -44,11 +44,12 @@ from eval.model_inversion.compare.statistics import (
     stacked,
 )
 from eval.model_inversion.compare.table import inert, print_report, table
-from eval.model_inversion.metrics.evaluation import Counting, Evaluation, Inputs, evaluate
-from eval.model_inversion.metrics.rates import Counts
-from eval.model_inversion.metrics.run import COUNTING, named
+from eval.model_inversion.metrics.evaluation import Evaluation, Inputs, evaluate
+from eval.model_inversion.metrics.join import named_like
+from eval.model_inversion.metrics.rates import Counting, Counts
+from eval.model_inversion.metrics.run import check_others, named
 
-_FOLDERS = ("standard", "target", "naturals", "naturals_target", "others")
+_FOLDERS = ("standard", "target", "naturals", "naturals_target", "others", "naturals_others")
 
 
 @dataclass
@@ -63,17 +64,13 @@ class CompareArguments:
     naturals: str | None = option("with runs: the same by E on natural images of other classes", None)
     naturals_target: str | None = option("with runs: the same by the target models: only what they accept counts", None)
     others: list[str] = option("with runs: further evaluation models, NAME=FOLDER, for Type-I transfer", factory=list)
-    refused_as_no: bool = option(COUNTING["refused_as_no"], False)
-    sensitivity: float = option(COUNTING["sensitivity"], 0.1)
+    naturals_others: list[str] = option("with runs: the same on naturals, NAME=FOLDER", factory=list)
     thumbnails: bool = option("put small pictures of false positives into the page", False)
     images: str | None = option("folder of SETUP/all-images/CLASS/FILE or SETUP/CLASS/FILE, for thumbnails", None)
-    resamples: int = option(COUNTING["resamples"], 2000)
-    seed: int = option(COUNTING["seed"], 0)
     wandb: bool = option("log the table to Weights & Biases, offline by default", False)
 
     def __post_init__(self) -> None:
-        _ = self.counting
-        named(self.others, "others")
+        check_others(self.others, self.naturals_others)
         if bool(self.runs or self.collection) == (self.setups is not None):
             raise ValueError("needs either --setups or --runs (or --collection, alone or with runs)")
         if self.runs and self.standard is None and self.collection is None:
@@ -87,19 +84,16 @@ class CompareArguments:
             raise ValueError("--images is for --thumbnails true")
 
     @property
-    def counting(self) -> Counting:
-        return Counting(self.refused_as_no, self.sensitivity, self.resamples, self.seed)
-
-    @property
     def folders(self) -> Inputs:
         """With runs: folders of SETUP/prediction.csv in place of files."""
-        given = (self.target, None, self.naturals, self.naturals_target, named(self.others, "others"))
-        return Inputs("", self.standard or "", *given)
+        others = (named(self.others, "others"), named(self.naturals_others, "naturals_others"))
+        return Inputs("", self.standard or "", self.target, None, self.naturals, self.naturals_target, *others)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Command line of ``cprt mi-compare``."""
-    (args,) = parse(CompareArguments, argv, prog="cprt mi-compare", description=(__doc__ or "").partition("\n")[0])
+    about = (__doc__ or "").partition("\n")[0]
+    args, counting = parse((CompareArguments, Counting), argv, prog="cprt mi-compare", description=about)
     runs = from_yaml(args.setups) if args.setups is not None else _found(args)
     order = list(dict.fromkeys(run.setup for run in runs))
     runs.sort(key=lambda run: order.index(run.setup))  # the judges of a set-up stand together
@@ -108,9 +102,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.thumbnails and args.images is None and not any(run.images for run in runs):
         raise InputError("thumbnails need --images, or images in the YAML")
     progress = tqdm(runs, desc="set-ups", unit="run", disable=None)
-    done = [(run, evaluate(run.inputs, args.counting)) for run in progress]
-    result = compare(done, args.counting)
-    wrong = false_positives(done, args.refused_as_no)
+    done = [(run, evaluate(run.inputs, counting)) for run in progress]
+    result = compare(done, counting)
+    wrong = false_positives(done, counting)
     out = Path(args.out)
     pictures = gallery(wrong, args.images, out / "thumbnails") if args.thumbnails else Gallery()
     sign("cprt mi-compare", out / "run.json")
@@ -126,9 +120,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     (out / "compare.png").write_bytes(charts["light"])
     write_text(out / "compare.html", page(result, wrong, pictures, charts))
     inputs = {f"{run.setup}, {run.judge}: {kind}": path for run in runs for kind, path in run.inputs.files().items()}
-    write_run("cprt mi-compare", out, args, inputs | ({"setups": args.setups} if args.setups else {}), seed=args.seed)
+    inputs |= {"setups": args.setups} if args.setups else {}
+    write_run("cprt mi-compare", out, vars(args) | vars(counting), inputs, seed=counting.seed)
     if args.wandb:
-        track(args, result["rows"])
+        track(args.out, counting, result["rows"])
     print_report(result, len(wrong), pictures if args.thumbnails else None, out)
 
 
@@ -149,11 +144,11 @@ def _found(args: CompareArguments) -> list[Run]:
     return ours + theirs
 
 
-def track(args: CompareArguments, rows: Sequence[Mapping[str, Any]]) -> None:
+def track(out: str, counting: Counting, rows: Sequence[Mapping[str, Any]]) -> None:
     """The table as a run in W&B: figures and names alone, no path."""
     from cprt.services.tracking import finish, log_table, start_run
 
-    run = start_run(None, f"mi-compare {Path(args.out).name}", asdict(args.counting), args.out)
+    run = start_run(None, f"mi-compare {Path(out).name}", asdict(counting), out)
     log_table(run, "mi_compare", *table(rows))
     print(finish(run))
 
@@ -172,21 +167,19 @@ def compare(done: Sequence[tuple[Run, Evaluation]], counting: Counting) -> dict[
         for run, found in done
     ]
     judges = list(dict.fromkeys(run.judge for run, _ in done))
-    resampling = {"resamples": counting.resamples, "seed": counting.seed}
-    options = {"refused_as_no": counting.refused_as_no, **resampling}
     rankings = {}
     for judge in judges:
         of_judge = [
             Judged(run.setup, private_data(run.setup), found.counts) for run, found in done if run.judge == judge
         ]
-        rankings[judge] = ranking(of_judge, **resampling)
+        rankings[judge] = ranking(of_judge, counting)
     return {
         "setups": list(dict.fromkeys(run.setup for run, _ in done)),
         "judges": judges,
         "rows": rows,
         "rankings": rankings,
-        "agreement": _agreements(done, judges, options),
-        "effects": _effects(done, options),
+        "agreement": _agreements(done, judges, counting),
+        "effects": _effects(done, counting),
         "ci_method": done[0][1].figures["ci_method"]
         | {
             "difference": "as kappa",
@@ -197,23 +190,23 @@ def compare(done: Sequence[tuple[Run, Evaluation]], counting: Counting) -> dict[
 
 
 def _agreements(
-    done: Sequence[tuple[Run, Evaluation]], judges: Sequence[str], options: Mapping[str, Any]
+    done: Sequence[tuple[Run, Evaluation]], judges: Sequence[str], counting: Counting
 ) -> list[dict[str, Any]]:
     """Every pair of judges, on each set-up that both judged and on all of them (``setup`` null)."""
-    found = {(run.judge, run.setup): evaluation for run, evaluation in done}
+    found = {(run.judge, run.setup): evaluation.judge for run, evaluation in done}
     rows = []
     for a, b in combinations(judges, 2):
-        tables = {
-            setup: joint(evaluation.judge, found[b, setup].judge, evaluation.standard)
-            for (judge, setup), evaluation in found.items()
-            if judge == a and (b, setup) in found
-        }
-        for setup, counts in _with_total(tables):
-            rows.append({"judges": [a, b], "setup": setup, **agreement(stacked(counts), **options)})
+        tables = {}
+        for judge, setup in found:
+            if judge == a and (b, setup) in found:
+                first, second = found[a, setup], named_like(found[b, setup], found[a, setup])[0]
+                tables[setup] = joint(first, second, first)  # what E says does not matter here
+        for place, counts in _with_total(tables):
+            rows.append({"judges": [a, b], "setup": place, **agreement(stacked(counts), counting)})
     return rows
 
 
-def _effects(done: Sequence[tuple[Run, Evaluation]], options: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _effects(done: Sequence[tuple[Run, Evaluation]], counting: Counting) -> list[dict[str, Any]]:
     """Pairs of runs that differ in one setting alone, on each set-up and on all (``setup`` null)."""
     pairs: dict[tuple[str, str, str], dict[str, dict[str, Counts]]] = {}
     for (one, first), (two, second) in combinations(done, 2):
@@ -231,7 +224,7 @@ def _effects(done: Sequence[tuple[Run, Evaluation]], options: Mapping[str, Any])
             "from": settings[a][setting],
             "to": settings[b][setting],
             "setup": setup,
-            **effect(stacked(counts), **options),
+            **effect(stacked(counts), counting),
         }
         for (setting, a, b), tables in pairs.items()
         for setup, counts in _with_total(tables)
@@ -252,9 +245,8 @@ def _with_total(tables: Mapping[str, Mapping[str, Counts]]) -> list[tuple[str | 
     return [*total, *tables.items()]
 
 
-def false_positives(done: Sequence[tuple[Run, Evaluation]], refused_as_no: bool) -> list[FalsePositive]:
+def false_positives(done: Sequence[tuple[Run, Evaluation]], counting: Counting) -> list[FalsePositive]:
     """What E accepts and a judge rejects, in the order of the files."""
-    rejecting = ("no", "refused") if refused_as_no else ("no",)
     return [
         FalsePositive(
             run.setup,
@@ -268,7 +260,7 @@ def false_positives(done: Sequence[tuple[Run, Evaluation]], refused_as_no: bool)
         )
         for run, found in done
         for (claims, name), verdict in found.judge.items()
-        if verdict.label in rejecting and found.standard[claims, name].label == "yes"
+        if verdict.label in counting.rejecting and found.standard[claims, name].label == "yes"
     ]
 
 

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cprt.metrics.agreement import kappa_of_tables
+from cprt.metrics.agreement import defined, divide, kappa_of_tables
 from cprt.metrics.bootstrap import ClusteredShare, cluster_interval, resample_clusters, totals, widened_interval
 from eval.model_inversion.metrics import rates
 from eval.model_inversion.metrics.join import LABELS, Key, Verdict
-from eval.model_inversion.metrics.rates import NO, REFUSED, YES, Counts, Floats, defined, divide
+from eval.model_inversion.metrics.rates import NO, REFUSED, YES, Counting, Counts, Floats
 
 
 @dataclass(frozen=True)
@@ -77,17 +77,17 @@ def answered(joint: Counts, refused_as_no: bool) -> Counts:
     return np.stack([np.stack([kept[..., a, b, :] for b in (NO, YES)], axis=-2) for a in (NO, YES)], axis=-3)
 
 
-def agreement(joint_K: Counts, *, refused_as_no: bool, resamples: int, seed: int) -> dict[str, Any]:
+def agreement(joint_K: Counts, counting: Counting) -> dict[str, Any]:
     """How far two judges agree over what both answered, from their ``joint``: share and Cohen's kappa."""
 
     def kappa(cells: Counts) -> Floats:
         """(..., 4) -> (...)."""
         return kappa_of_tables(cells.astype(np.float64))
 
-    cells = answered(joint_K, refused_as_no).sum(axis=-1).reshape(len(joint_K), 4)
+    cells = answered(joint_K, counting.refused_as_no).sum(axis=-1).reshape(len(joint_K), 4)
     same = ClusteredShare.of(cells[:, 0] + cells[:, 3], cells.sum(axis=1))
     found = defined(kappa(cells.sum(axis=0)))
-    weights = resample_clusters(len(cells), resamples, seed)
+    weights = resample_clusters(len(cells), counting.resamples, counting.seed)
     return {
         "n": same.whole,
         "agreement": same.share,
@@ -99,12 +99,12 @@ def agreement(joint_K: Counts, *, refused_as_no: bool, resamples: int, seed: int
     }
 
 
-def effect(joint_K: Counts, *, refused_as_no: bool, resamples: int, seed: int) -> dict[str, Any]:
+def effect(joint_K: Counts, counting: Counting) -> dict[str, Any]:
     """What changes from the first of two runs to the second, on the reconstructions that both answered.
 
     ``left_out`` are those that only one of them, or none, answered.
     """
-    tables = answered(joint_K, refused_as_no)
+    tables = answered(joint_K, counting.refused_as_no)
 
     def shift(tables: Counts) -> Floats:
         """(..., 2, 2, 2) -> (...): share of yes of the second minus that of the first."""
@@ -119,7 +119,7 @@ def effect(joint_K: Counts, *, refused_as_no: bool, resamples: int, seed: int) -
         found[f"fpr_{side}"] = defined(divide(no[1], no.sum()))
     found["difference"] = defined(shift(table))
     found["changed"] = changed.share
-    weights = resample_clusters(len(tables), resamples, seed)
+    weights = resample_clusters(len(tables), counting.resamples, counting.seed)
     found["ci"] = {
         "difference": cluster_interval(tables, shift, weights) if changed.whole else None,
         "changed": changed.interval,
@@ -130,7 +130,7 @@ def effect(joint_K: Counts, *, refused_as_no: bool, resamples: int, seed: int) -
 # --- Rankings ----------------------------------------------------------------------------------------------------
 
 
-def ranking(judged: Sequence[Judged], *, resamples: int, seed: int) -> dict[str, Any]:
+def ranking(judged: Sequence[Judged], counting: Counting) -> dict[str, Any]:
     """How one judge ranks set-ups by attack accuracy, against E.
 
     Returns ``tau`` (Kendall's tau-b) with its interval, and ``swaps``: the pairs that E and the judge put in opposite
@@ -142,7 +142,7 @@ def ranking(judged: Sequence[Judged], *, resamples: int, seed: int) -> dict[str,
     names = [one.setup for one in judged]
     whole = np.stack([np.sum(list(one.counts.values()), axis=0) for one in judged])
     standard, judge = (_accuracy(whole, name) for name in ("standard", "judge"))
-    drawn, fewest = _resampled(judged, resamples, seed)
+    drawn, fewest = _resampled(judged, counting)
     standards, judges = (_accuracy(drawn, name) for name in ("standard", "judge"))
     swaps: list[dict[str, Any]] = []
     for i, j in combinations(range(len(names)), 2):
@@ -155,7 +155,7 @@ def ranking(judged: Sequence[Judged], *, resamples: int, seed: int) -> dict[str,
                     "higher_under_judge": names[behind],
                     "accuracy_standard": [float(standard[ahead]), float(standard[behind])],
                     "accuracy_judge": [float(judge[ahead]), float(judge[behind])],
-                    "support": float(same.mean()) if resamples else None,
+                    "support": float(same.mean()) if counting.resamples else None,
                 }
             )
     swaps.sort(key=lambda swap: -(swap["support"] or 0.0))
@@ -174,14 +174,14 @@ def ranking(judged: Sequence[Judged], *, resamples: int, seed: int) -> dict[str,
     }
 
 
-def _resampled(judged: Sequence[Judged], resamples: int, seed: int) -> tuple[Counts, int]:
+def _resampled(judged: Sequence[Judged], counting: Counting) -> tuple[Counts, int]:
     """(B, S, 5, 2) totals of every set-up, classes drawn by private data; and the fewest classes of any."""
     classes: dict[str, set[str]] = {}
     for one in judged:
         classes.setdefault(one.private, set()).update(one.counts)
     drawn = []
     weights = {
-        private: resample_clusters(len(names), resamples, [seed, number])
+        private: resample_clusters(len(names), counting.resamples, [counting.seed, number])
         for number, (private, names) in enumerate(sorted(classes.items()))
     }
     nothing = np.zeros((len(LABELS), 2), dtype=np.int64)

@@ -13,7 +13,10 @@ from eval.model_inversion.compare.pictures import Gallery
 from eval.model_inversion.metrics.show import FIGURES, assumptions, figure, heads, percent, unmatched
 
 COUNTS = ("n", "tp", "tn", "fp", "fn")
-_COLUMNS = (*FIGURES, "refusal_rate", "control_hit_rate", "control_false_alarm_rate")
+_COLUMNS = (
+    *(*FIGURES, "refusal_rate", "control_hit_rate", "control_false_alarm_rate"),
+    *("accuracy_judge_corrected_degraded", "fpr_corrected", "fnr_corrected"),
+)
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[Any]]]:

@@ -16,7 +16,7 @@ E has no part in making any of them. Files below ``OUT``::
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -107,11 +107,8 @@ def make(out: Path, settings: Settings) -> None:
             _save(one.picture, images_folder(out, setup) / str(one.claims) / one.name)
         for one in sources:
             _save(one.picture, out / "sources" / setup.id / str(one.claims) / one.name)
-        write_csv(
-            truth_file(out, setup),
-            ("filename", "class", "kind", "shows"),
-            [(one.name, one.claims, one.kind, one.shows) for one in made],
-        )
+        rows = [(one.name, one.claims, one.kind, one.shows) for one in made]
+        write_csv(truth_file(out, setup), ("filename", "class", "kind", "shows"), rows)
 
 
 def private_folder(out: Path) -> Path:
@@ -154,16 +151,11 @@ def _attack(
     others = [strangers.unlike(people[number]) for number in classes["someone else"].tolist()]
     start = stack([picture for _, picture in others]) if others else torch.empty(0, 3, faces.SIZE, faces.SIZE)
     failures = [strangers.rejected(target, number) for number in classes["failure"].tolist()]
+    cloudy, steps = clouds(len(classes["nobody"]), faces.SIZE, seed), settings.steps
     pictures = {
         "true": degrade(stack([picture for of_class in true for picture in of_class]), seed),
-        "someone else": adversarial(target, start, classes["someone else"], seed=seed, steps=settings.steps),
-        "nobody": adversarial(
-            target,
-            clouds(len(classes["nobody"]), faces.SIZE, seed),
-            classes["nobody"],
-            seed=seed + 1,
-            steps=settings.steps,
-        ),
+        "someone else": adversarial(target, start, classes["someone else"], seed=seed, steps=steps),
+        "nobody": adversarial(target, cloudy, classes["nobody"], seed=seed + 1, steps=steps),
         "failure": stack([picture for _, picture in failures]),
     }
     shows = {
@@ -175,11 +167,10 @@ def _attack(
     made: list[Made] = []
     for kind in KINDS:
         made += _name(kind, unstack(pictures[kind]), classes[kind], shows[kind], target, counts)
-    natural = [
-        (picture, one)
-        for (_, picture), one in zip(others, (one for one in made if one.kind == "someone else"), strict=True)
+    changed = [one for one in made if one.kind == "someone else"]
+    return made, [
+        replace(one, kind="natural", picture=picture) for (_, picture), one in zip(others, changed, strict=True)
     ]
-    return made, [Made(one.claims, one.name, "natural", one.shows, picture) for picture, one in natural]
 
 
 def _name(

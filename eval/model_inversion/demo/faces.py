@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw
@@ -22,9 +23,18 @@ Point = tuple[float, float]
 
 _SKINS = ((255, 224, 196), (241, 194, 155), (224, 172, 125), (186, 130, 88), (141, 90, 58), (92, 58, 40))
 _HAIRS = ((28, 24, 24), (84, 50, 30), (150, 92, 40), (222, 184, 100), (176, 62, 28), (168, 168, 172))
-_FRAME = (30, 30, 35)
 _EYES = ((70, 45, 25), (50, 110, 60), (60, 110, 180), (110, 110, 115))
 STYLES = ("bald", "short", "parted", "bob", "long", "curly", "mohawk")
+
+
+def _measure(low: float, high: float) -> Any:
+    """A field that is drawn evenly from a range."""
+    return field(metadata={"range": (low, high)})
+
+
+def _drawn(kind: type, rng: np.random.Generator) -> dict[str, Any]:
+    """All measures of a class in their order."""
+    return {one.name: rng.uniform(*one.metadata["range"]) for one in fields(kind) if one.metadata}
 
 
 @dataclass(frozen=True)
@@ -36,19 +46,19 @@ class Person:
     iris: Colour
     style: str
     beard: bool
-    width: float  # half the width of the head
-    height: float  # half its height
-    jaw: float  # exponent of the lower half's outline: 1.6 is pointed, 3.5 is square
-    eye_gap: float  # from the middle of the face to an eye
-    eye_size: float
-    eye_height: float
-    brow_thickness: float
-    brow_tilt: float
-    nose_length: float
-    nose_width: float
-    mouth_width: float
-    lip: float
-    mouth_height: float
+    width: float = _measure(0.215, 0.30)  # half the width of the head
+    height: float = _measure(0.29, 0.36)  # half its height
+    jaw: float = _measure(1.6, 3.5)  # exponent of the lower half's outline: 1.6 is pointed, 3.5 is square
+    eye_gap: float = _measure(0.085, 0.135)  # from the middle of the face to an eye
+    eye_size: float = _measure(0.028, 0.052)
+    eye_height: float = _measure(-0.08, 0.0)
+    brow_thickness: float = _measure(0.012, 0.045)
+    brow_tilt: float = _measure(-0.45, 0.45)
+    nose_length: float = _measure(0.06, 0.15)
+    nose_width: float = _measure(0.025, 0.075)
+    mouth_width: float = _measure(0.06, 0.14)
+    lip: float = _measure(0.012, 0.04)
+    mouth_height: float = _measure(0.16, 0.21)
 
     @classmethod
     def draw(cls, rng: np.random.Generator) -> Person:
@@ -62,67 +72,36 @@ class Person:
         skin, hair = colour(_SKINS), colour(_HAIRS)
         while max(abs(a - b) for a, b in zip(skin, hair, strict=True)) < 50:  # else nobody sees where hair begins
             hair = colour(_HAIRS)
-        return cls(
-            skin=skin,
-            hair=hair,
-            iris=colour(_EYES),
-            style=STYLES[rng.integers(len(STYLES))],
-            beard=bool(rng.random() < 0.3),
-            width=rng.uniform(0.215, 0.30),
-            height=rng.uniform(0.29, 0.36),
-            jaw=rng.uniform(1.6, 3.5),
-            eye_gap=rng.uniform(0.085, 0.135),
-            eye_size=rng.uniform(0.028, 0.052),
-            eye_height=rng.uniform(-0.08, 0.0),
-            brow_thickness=rng.uniform(0.012, 0.045),
-            brow_tilt=rng.uniform(-0.45, 0.45),
-            nose_length=rng.uniform(0.06, 0.15),
-            nose_width=rng.uniform(0.025, 0.075),
-            mouth_width=rng.uniform(0.06, 0.14),
-            lip=rng.uniform(0.012, 0.04),
-            mouth_height=rng.uniform(0.16, 0.21),
-        )
+        iris, style, beard = colour(_EYES), STYLES[rng.integers(len(STYLES))], bool(rng.random() < 0.3)
+        return cls(skin, hair, iris, style, beard, **_drawn(cls, rng))
 
 
 @dataclass(frozen=True)
 class View:
     """One picture's circumstances: nothing of it tells who it is."""
 
-    shift: Point
-    turn: float  # of the head in the picture's plane, radians
-    yaw: float  # sideways shift of eyes, nose and mouth, as when the head turns
-    scale: float
-    smile: float  # -1 to 1
-    mouth_open: float  # 0 to 1
-    eyes_open: float  # 0.5 to 1
-    glasses: bool
-    hair_length: float
     background: Colour
-    gain: float
-    light: Point  # brightness gradient across the picture
-    noise: float  # standard deviation, 0 to 255
     seed: int
+    right: float = _measure(-0.05, 0.05)
+    down: float = _measure(-0.04, 0.04)
+    turn: float = _measure(-0.16, 0.16)  # of the head in the picture's plane, radians
+    yaw: float = _measure(-0.04, 0.04)  # sideways shift of eyes, nose and mouth, as when the head turns
+    scale: float = _measure(0.92, 1.08)
+    smile: float = _measure(-1, 1)
+    mouth_open: float = _measure(-1, 1)  # closed below 0
+    eyes_open: float = _measure(0.5, 1)
+    glasses: float = _measure(0, 1)  # worn below 0.2
+    hair_length: float = _measure(0.85, 1.15)
+    gain: float = _measure(0.8, 1.15)
+    light_right: float = _measure(-0.25, 0.25)  # brightness gradient
+    light_down: float = _measure(-0.15, 0.15)
+    noise: float = _measure(2, 8)  # standard deviation, 0 to 255
 
     @classmethod
     def draw(cls, rng: np.random.Generator) -> View:
         """New circumstances."""
         red, green, blue = rng.uniform(60, 230, 3).tolist()
-        return cls(
-            shift=(rng.uniform(-0.05, 0.05), rng.uniform(-0.04, 0.04)),
-            turn=rng.uniform(-0.16, 0.16),
-            yaw=rng.uniform(-0.04, 0.04),
-            scale=rng.uniform(0.92, 1.08),
-            smile=rng.uniform(-1, 1),
-            mouth_open=max(0.0, rng.uniform(-1, 1)),
-            eyes_open=rng.uniform(0.5, 1),
-            glasses=bool(rng.random() < 0.2),
-            hair_length=rng.uniform(0.85, 1.15),
-            background=(red, green, blue),
-            gain=rng.uniform(0.8, 1.15),
-            light=(rng.uniform(-0.25, 0.25), rng.uniform(-0.15, 0.15)),
-            noise=rng.uniform(2, 8),
-            seed=int(rng.integers(2**31)),
-        )
+        return cls((red, green, blue), **_drawn(cls, rng), seed=int(rng.integers(2**31)))
 
 
 def person(seed: int, group: int, number: int) -> Person:
@@ -143,7 +122,7 @@ def render(who: Person, view: View) -> Image.Image:
     _Head(ImageDraw.Draw(image), side, who, view).draw()
     pixels = np.asarray(image.resize((SIZE, SIZE), Image.Resampling.LANCZOS), dtype=np.float64)
     across = np.linspace(-1, 1, SIZE)
-    light = view.gain * (1 + view.light[0] * across[None, :] + view.light[1] * across[:, None])
+    light = view.gain * (1 + view.light_right * across[None, :] + view.light_down * across[:, None])
     pixels = pixels * light[..., None] + np.random.default_rng(view.seed).normal(0, view.noise, pixels.shape)
     return Image.fromarray(pixels.clip(0, 255).round().astype(np.uint8))
 
@@ -163,14 +142,14 @@ class _Head:
             self._eye(sign)
         self._nose()
         self._mouth()
-        if self.view.glasses:
+        if self.view.glasses < 0.2:
             self._glasses()
 
     # --- shapes in head coordinates
 
     def _place(self, points: Iterable[Point]) -> list[Point]:
         cos, sin = math.cos(self.view.turn), math.sin(self.view.turn)
-        x0, y0 = 0.5 + self.view.shift[0], 0.54 + self.view.shift[1]
+        x0, y0 = 0.5 + self.view.right, 0.54 + self.view.down
         scale = self.view.scale
         return [
             ((x0 + scale * (x * cos - y * sin)) * self.side, (y0 + scale * (x * sin + y * cos)) * self.side)
@@ -260,13 +239,13 @@ class _Head:
 
     def _mouth(self) -> None:
         who, view = self.who, self.view
-        xs = np.linspace(-1, 1, 9)
+        mouth_open, xs = max(0.0, view.mouth_open), np.linspace(-1, 1, 9)
         curve = [(view.yaw + who.mouth_width * x, who.mouth_height + 0.03 * view.smile * (1 - 2 * x * x)) for x in xs]
-        thick = who.lip * (1 + 0.9 * view.mouth_open)
+        thick = who.lip * (1 + 0.9 * mouth_open)
         upper = [(x, y - thick * (1 - a * a)) for (x, y), a in zip(curve, xs, strict=True)]
         lower = [(x, y + thick * (1 - a * a)) for (x, y), a in zip(curve, xs, strict=True)]
         self._shape([*upper, *reversed(lower)], (178, 64, 70))
-        if view.mouth_open > 0.2:
+        if mouth_open > 0.2:
             self._oval(
                 view.yaw, who.mouth_height + 0.02 * view.smile, who.mouth_width * 0.55, thick * 0.45, (60, 15, 20)
             )

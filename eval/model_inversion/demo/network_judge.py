@@ -12,9 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from tqdm import tqdm
 
-from eval.model_inversion.demo.networks import convolution, fit
+from eval.model_inversion.demo.networks import fit, stages
 
 _SCALE, _MARGIN = 16.0, 0.2  # of the cosine softmax
 
@@ -27,18 +26,8 @@ class NetworkJudge:
     """
 
     def __init__(self) -> None:
-        self.network = nn.Sequential(
-            nn.AvgPool2d(2),
-            convolution(3, 24),
-            nn.MaxPool2d(2),
-            convolution(24, 64),
-            nn.MaxPool2d(2),
-            convolution(64, 96),
-            nn.MaxPool2d(2),
-            nn.Flatten(),
-            nn.Dropout(0.1),
-            nn.Linear(96 * 16, 64),
-        )
+        body = stages(3, 24, 64, 96)
+        self.network = nn.Sequential(nn.AvgPool2d(2), *body, nn.Flatten(), nn.Dropout(0.1), nn.Linear(96 * 16, 64))
         self.threshold = 0.0
 
     @classmethod
@@ -56,18 +45,8 @@ class NetworkJudge:
                 wanted = F.one_hot(people[rows], len(centres))
                 return F.cross_entropy(_SCALE * (cosines - _MARGIN * wanted), people[rows])
 
-            batch = 64
-            total = epochs * max(1, len(people) // batch)
-            with tqdm(total=total, desc="training the judge", unit="step", leave=False) as bar:
-                fit(
-                    [*judge.network.parameters(), centres],
-                    loss_of,
-                    len(people),
-                    epochs=epochs,
-                    batch=batch,
-                    generator=generator,
-                    progress=bar.update,
-                )
+            learnt = [*judge.network.parameters(), centres]
+            fit(learnt, loss_of, len(people), epochs=epochs, batch=64, generator=generator, what="training the judge")
         judge.network.eval()
         return judge
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional as F
+from tqdm import tqdm
 
 
 def convolution(inputs: int, outputs: int, stride: int = 1) -> nn.Sequential:
@@ -30,46 +32,26 @@ class _Residual(nn.Module):
         return F.relu(self.second(self.first(x_BCHW)) + self.shortcut(x_BCHW))
 
 
+def stages(*widths: int) -> list[nn.Module]:
+    """Convolutions from each width to the next, each of which halves the resolution."""
+    return [layer for pair in pairwise(widths) for layer in (convolution(*pair), nn.MaxPool2d(2))]
+
+
 def _plain(classes: int) -> nn.Module:
+    body = stages(3, 16, 32, 48)
     return nn.Sequential(
-        nn.AvgPool2d(2),
-        convolution(3, 16),
-        nn.MaxPool2d(2),
-        convolution(16, 32),
-        nn.MaxPool2d(2),
-        convolution(32, 48),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(48 * 16, 64),
-        nn.ReLU(),
-        nn.Linear(64, classes),
+        nn.AvgPool2d(2), *body, nn.Flatten(), nn.Linear(48 * 16, 64), nn.ReLU(), nn.Linear(64, classes)
     )
 
 
 def _wide(classes: int) -> nn.Module:
-    return nn.Sequential(
-        nn.AvgPool2d(2),
-        nn.Conv2d(3, 32, 5, 2, 2),
-        nn.ReLU(),
-        nn.Conv2d(32, 48, 5, 2, 2),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Dropout(0.2),
-        nn.Linear(48 * 16, classes),
-    )
+    body = (nn.Conv2d(3, 32, 5, 2, 2), nn.ReLU(), nn.Conv2d(32, 48, 5, 2, 2), nn.ReLU(), nn.MaxPool2d(2))
+    return nn.Sequential(nn.AvgPool2d(2), *body, nn.Flatten(), nn.Dropout(0.2), nn.Linear(48 * 16, classes))
 
 
 def _residual(classes: int) -> nn.Module:
-    return nn.Sequential(
-        nn.AvgPool2d(2),
-        convolution(3, 16),
-        _Residual(16, 24),
-        _Residual(24, 48),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(48 * 16, classes),
-    )
+    body = (convolution(3, 16), _Residual(16, 24), _Residual(24, 48), nn.MaxPool2d(2))
+    return nn.Sequential(nn.AvgPool2d(2), *body, nn.Flatten(), nn.Linear(48 * 16, classes))
 
 
 # Name -> from the number of classes to a network (B, 3, 64, 64) -> (B, classes) of pictures with values 0 to 1.
@@ -102,21 +84,25 @@ def fit(
     epochs: int,
     batch: int,
     generator: torch.Generator,
-    progress: Callable[[], object] = lambda: None,
+    what: str | None = None,
 ) -> None:
-    """AdamW with one cycle of the learning rate over ``count`` rows, of which ``loss_of`` takes the indices."""
+    """AdamW with one cycle of the learning rate over ``count`` rows, of which ``loss_of`` takes the indices.
+
+    ``what``: said by a progress bar; None: no bar.
+    """
     steps = max(1, count // batch)
     optimizer = torch.optim.AdamW(parameters, lr=3e-3, weight_decay=1e-2)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=epochs * steps)
-    for _ in range(epochs):
-        order = torch.randperm(count, generator=generator)
-        for step in range(steps):
-            loss = loss_of(order[step * batch : (step + 1) * batch])
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            schedule.step()
-            progress()
+    with tqdm(total=epochs * steps, desc=what, unit="step", leave=False, disable=what is None) as bar:
+        for _ in range(epochs):
+            order = torch.randperm(count, generator=generator)
+            for step in range(steps):
+                loss = loss_of(order[step * batch : (step + 1) * batch])
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                schedule.step()
+                bar.update()
 
 
 def train_classifier(architecture: str, pictures: Tensor, labels: Tensor, *, seed: int, epochs: int) -> nn.Module:
@@ -125,12 +111,9 @@ def train_classifier(architecture: str, pictures: Tensor, labels: Tensor, *, see
         torch.manual_seed(seed)
         model = ARCHITECTURES[architecture](int(labels.max()) + 1)
         generator = torch.Generator().manual_seed(seed)
-        fit(
-            [*model.parameters()],
-            lambda rows: F.cross_entropy(model(pictures[rows]), labels[rows]),
-            len(labels),
-            epochs=epochs,
-            batch=24,
-            generator=generator,
-        )
+
+        def loss_of(rows: Tensor) -> Tensor:
+            return F.cross_entropy(model(pictures[rows]), labels[rows])
+
+        fit([*model.parameters()], loss_of, len(labels), epochs=epochs, batch=24, generator=generator)
     return model.eval()

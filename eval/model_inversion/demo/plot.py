@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -41,14 +42,8 @@ def draw(path: Path, rows: Sequence[Sequence[Shown]], kinds: Sequence[str]) -> N
     figure = Figure(figsize=(1.5 + 2.1 * columns, 1.55 * len(rows) + 0.6))
     FigureCanvasAgg(figure)
     grid = figure.subplots(len(rows), columns, squeeze=False)
-    figure.subplots_adjust(
-        left=1.5 / figure.get_figwidth(),
-        right=0.995,
-        top=1 - 0.55 / figure.get_figheight(),
-        bottom=0.3 / figure.get_figheight(),
-        wspace=0.08,
-        hspace=0.35,
-    )
+    width, height = figure.get_size_inches()
+    figure.subplots_adjust(1.5 / width, 0.3 / height, 0.995, 1 - 0.55 / height, wspace=0.08, hspace=0.35)
     figure.suptitle("left: the private person; right: the reconstruction that claims to show them", fontsize=10)
     for axes, pairs, kind in zip(grid, rows, kinds, strict=True):
         for axis in axes:
@@ -56,18 +51,9 @@ def draw(path: Path, rows: Sequence[Sequence[Shown]], kinds: Sequence[str]) -> N
         for axis, pair in zip(axes, pairs, strict=False):
             gap = np.full((pair.image.height, 2, 3), 255, dtype=np.uint8)
             axis.imshow(np.hstack([np.asarray(pair.private), gap, np.asarray(pair.image)]))
-            for place, (who, accepts) in zip(
-                (0.17, 0.47, 0.8), (("T", pair.target), ("E", pair.standard), ("judge", pair.judge)), strict=True
-            ):
-                axis.text(
-                    place,
-                    -0.03,
-                    f"{who} {'yes' if accepts else 'no'}",
-                    color=_YES if accepts else _NO,
-                    transform=axis.transAxes,
-                    ha="center",
-                    va="top",
-                    fontsize=8,
-                )
+            said = ((0.17, "T", pair.target), (0.47, "E", pair.standard), (0.8, "judge", pair.judge))
+            for place, who, accepts in said:
+                style: dict[str, Any] = {"color": _YES if accepts else _NO, "ha": "center", "va": "top", "fontsize": 8}
+                axis.text(place, -0.03, f"{who} {'yes' if accepts else 'no'}", transform=axis.transAxes, **style)
         axes[0].text(-0.08, 0.5, _TITLES[kind], transform=axes[0].transAxes, ha="right", va="center", fontsize=9)
     write_bytes(path, png(figure))

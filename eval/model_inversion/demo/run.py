@@ -22,7 +22,7 @@ from cprt.files import write_text
 from cprt.images import load_image
 from cprt.provenance import write_run
 from cprt.records import write_json
-from cprt.tables import read_csv, write_csv
+from cprt.tables import read_csv
 from eval.model_inversion.compare import run as compare
 from eval.model_inversion.demo import faces
 from eval.model_inversion.demo.attacks import clouds
@@ -43,6 +43,7 @@ from eval.model_inversion.demo.network_judge import NetworkJudge
 from eval.model_inversion.demo.networks import stack
 from eval.model_inversion.demo.plot import draw
 from eval.model_inversion.demo.summary import by_kind, examples, shown, table, verdicts
+from eval.model_inversion.metrics.join import Row, write_verdicts
 from eval.model_inversion.standard import run as standard
 
 OUT = Path("outputs/demo_mi")
@@ -98,25 +99,19 @@ def run_demo(out: Path, settings: Settings) -> dict[str, Any]:
 def _classify(out: Path, settings: Settings) -> None:
     """standard/, target/ and naturals/, each with ``<set-up>/prediction.csv``."""
     for architecture in (*TARGETS, EVALUATION_MODEL):
-        config = {
-            "classifier": {
-                "name": architecture.capitalize(),
-                "library": "program",
-                "architecture": None,
-                "weights": str(out / "weights" / f"{architecture}.pt2"),
-                "num_classes": settings.classes,
-                "classes": "numeric",
-                "crop": None,
-                "resize": None,
-                "mean": [0.0] * 3,
-                "std": [1.0] * 3,
-            },
-            "private": str(private_folder(out)),
-            "clean": str(out / "clean"),
+        network: dict[str, Any] = {
+            "name": architecture.capitalize(),
+            "library": "program",
+            "architecture": None,
+            "weights": str(out / "weights" / f"{architecture}.pt2"),
+            "num_classes": settings.classes,
+            "classes": "numeric",
         }
+        network |= {"crop": None, "resize": None, "mean": [0.0] * 3, "std": [1.0] * 3}
+        content = {"classifier": network, "private": str(private_folder(out)), "clean": str(out / "clean")}
         path = out / "classifiers" / f"{architecture}.yaml"
         command = f"# cprt mi-standard --config {path} --images FOLDER --out FOLDER\n"
-        write_text(path, command + yaml.safe_dump(config, sort_keys=False))
+        write_text(path, command + yaml.safe_dump(content, sort_keys=False))
     for setup in setups(settings):
         images, sources = images_folder(out, setup), out / "sources" / setup.id
         looks = (
@@ -125,28 +120,16 @@ def _classify(out: Path, settings: Settings) -> None:
             ("naturals", EVALUATION_MODEL, sources),
         )
         for folder, architecture, looked_at in looks:
-            words = [
-                "--config",
-                str(out / "classifiers" / f"{architecture}.yaml"),
-                "--images",
-                str(looked_at),
-                "--out",
-                str(out / folder / setup.id),
-            ]
+            config = str(out / "classifiers" / f"{architecture}.yaml")
+            words = ["--config", config, "--images", str(looked_at), "--out", str(out / folder / setup.id)]
             print(f"\n$ cprt mi-standard {' '.join(words)}", flush=True)
             standard.main(words)
 
 
 def _compare(out: Path) -> None:
     """The judge beside E in every set-up, and beside both a judge that knows the truth."""
-    folders = {
-        "runs": "judges",
-        "standard": "standard",
-        "target": "target",
-        "naturals": "naturals",
-        "out": "compare",
-        "images": "collection/AttackSamples",
-    }
+    folders = {"runs": "judges", "out": "compare", "images": "collection/AttackSamples"}
+    folders = {name: folders.get(name, name) for name in ("runs", "standard", "target", "naturals", "out", "images")}
     words = [word for name, folder in folders.items() for word in (f"--{name}", str(out / folder))]
     words += ["--thumbnails", "true"]  # these people do not exist
     print(f"\n$ cprt mi-compare {' '.join(words)}", flush=True)
@@ -166,8 +149,8 @@ def _judge(out: Path, settings: Settings) -> dict[str, Any]:
     }
     shown = torch.stack([stack([load_image(path) for path in paths]) for paths in references.values()])
 
-    def ask(asked: Sequence[tuple[Path, str]]) -> list[tuple[str, str, str, str]]:
-        """(file, class) -> rows of filename, class, response, label."""
+    def ask(asked: Sequence[tuple[Path, str]]) -> list[Row]:
+        """(file, class) -> rows of a judge."""
         similarities = judge.similarities(stack([load_image(path) for path, _ in asked]), shown)
         return [
             (path.name, claims, *judge.says(float(similarities[row, int(claims)])))
@@ -180,27 +163,24 @@ def _judge(out: Path, settings: Settings) -> dict[str, Any]:
     controls = [(kind, *row) for kind, pairs in (("positive", clean), ("negative", wrong)) for row in ask(pairs)]
     for setup in setups(settings):
         images = [(path, path.parent.name) for path in sorted(images_folder(out, setup).glob("*/*.png"))]
-        header = ("filename", "class", "response", "label")
-        write_csv(folder / JUDGE_NAME / setup.id / "judge.csv", header, ask(images))
-        write_csv(folder / JUDGE_NAME / setup.id / "controls.csv", ("kind", *header), controls)
+        write_verdicts(folder / JUDGE_NAME / setup.id, ask(images), controls)
         truth = [
             (row["filename"], row["class"], f"shows {row['shows']}", "yes" if row["kind"] == "true" else "no")
             for _, row in read_csv(truth_file(out, setup)).rows
         ]
-        write_csv(folder / TRUTH_NAME / setup.id / "judge.csv", header, truth)
+        write_verdicts(folder / TRUTH_NAME / setup.id, truth)
     write_json(folder / "setups.json", [{"id": setup.id, "name": setup.name} for setup in setups(settings)])
-    write_run(
-        "cprt mi",
-        folder,
-        {"n": settings.references, "layout": "embedding", "seed": settings.seed},
-        judge={
-            "threshold": judge.threshold,
-            "learnt_from": f"{settings.judge_people} people in {settings.judge_views} "
-            "views, none of them private or in the collection",
-            "threshold_from": "controls of other people again",
-        },
-        references={name: [path.name for path in paths] for name, paths in references.items()},
+    people = (
+        f"{settings.judge_people} people in {settings.judge_views} views, none of them private or in the collection"
     )
+    learnt = {
+        "threshold": judge.threshold,
+        "learnt_from": f"{people}, none of them private or in the collection",
+        "threshold_from": "controls of other people again",
+    }
+    shown_files = {name: [path.name for path in paths] for name, paths in references.items()}
+    config = {"n": settings.references, "layout": "embedding", "seed": settings.seed}
+    write_run("cprt mi", folder, config, judge=learnt, references=shown_files)
     _write_setups(out, settings)
     counts = Counter((row[0], row[-1]) for row in controls)
     return {
@@ -215,15 +195,9 @@ def train_judge(settings: Settings) -> NetworkJudge:
     """A judge that has seen no person of the collection; its threshold comes from people it did not learn from."""
 
     def views(group: int, people: int, purpose: int, count: int) -> torch.Tensor:
-        return stack(
-            [
-                picture
-                for number in range(people)
-                for picture in faces.views(
-                    faces.person(settings.seed, group, number), settings.seed, group, number, purpose, count
-                )
-            ]
-        )
+        who = [faces.person(settings.seed, group, number) for number in range(people)]
+        pictures = (faces.views(one, settings.seed, group, n, purpose, count) for n, one in enumerate(who))
+        return stack([picture for of_person in pictures for picture in of_person])
 
     learnt = views(JUDGE, settings.judge_people, _PURPOSE_QUERY, settings.judge_views)
     names = torch.arange(settings.judge_people).repeat_interleave(settings.judge_views)

@@ -17,6 +17,7 @@ from eval.model_inversion.judge.panels import Shown
 from eval.model_inversion.judge.prompt_files import Prompt
 from eval.model_inversion.judge.queries import KINDS, Options
 from eval.model_inversion.judge.summary import summarise
+from eval.model_inversion.metrics.join import Row, write_verdicts
 
 
 def read(text: str) -> tuple[Status, str | None]:
@@ -83,7 +84,7 @@ class Asked:
         """The files of one judge and this set-up; returns the summary."""
         folder = out / spec.name / self.setup.id
         kinds = [kind for kind in KINDS if self.options.degraded or not kind.endswith("_degraded")]
-        rows: dict[str, list[tuple[str, str, str, str]]] = {kind: [] for kind in kinds}
+        rows: dict[str, list[Row]] = {kind: [] for kind in kinds}
         sure: list[tuple[Any, ...]] = []
         problems = []
         for shown, outcome in zip(self.shown, outcomes, strict=True):
@@ -93,24 +94,13 @@ class Asked:
             failed = outcome.error if outcome.status == "error" else None
             reason = failed or ("; ".join(shown.skipped) if shown.skipped else None)
             if reason:
-                problems.append(
-                    {
-                        "kind": query.kind,
-                        "filename": query.file,
-                        "class": query.claims,
-                        "label": label,
-                        "reason": reason,
-                    }
-                )
+                named = {"kind": query.kind, "filename": query.file, "class": query.claims}
+                problems.append({**named, "label": label, "reason": reason})
             probability = None if outcome.response is None else yes_probability(outcome.response.logprobs)
             if probability is not None:
                 sure.append((query.kind, query.file, query.claims, *probability.values()))
-        write_csv(folder / "judge.csv", ("filename", "class", "response", "label"), rows["reconstruction"])
-        write_csv(
-            folder / "controls.csv",
-            ("kind", "filename", "class", "response", "label"),
-            [(kind, *row) for kind in kinds[1:] for row in rows[kind]],
-        )
+        of_controls = [(kind, *row) for kind in kinds[1:] for row in rows[kind]]
+        write_verdicts(folder, rows["reconstruction"], of_controls)
         if sure:
             header = ("kind", "filename", "class", "p_yes", "yes_mass", "no_mass", "missing_mass")
             write_csv(folder / "probabilities.csv", header, sure)

@@ -11,7 +11,9 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from cprt.config import option
 from eval.model_inversion.collection.setups import Setup
+from eval.model_inversion.judge.prompts import LAYOUTS
 
 KINDS = ("reconstruction", "positive", "negative", "positive_degraded", "negative_degraded")
 MOST_REFERENCES = 5
@@ -53,18 +55,14 @@ class Query:
 
 @dataclass(frozen=True)
 class Options:
-    """How queries are drawn and shown. Without ``order_seed`` A stands left and references stand as drawn.
+    """How queries are drawn and shown: options of ``cprt mi``."""
 
-    ``pad`` repeats references where a class has fewer than n; else what has too few is not shown. ``degraded`` shows
-    control pairs a second time, A spoiled.
-    """
-
-    n: int = 4
-    layout: str = "panel"
-    seed: int = 0
-    order_seed: int | None = None
-    pad: bool = False
-    degraded: bool = False
+    n: int = option("references in Set B", 4, least=1, most=MOST_REFERENCES)
+    layout: str = option("one labelled picture, or separate images", "panel", choices=list(LAYOUTS))
+    seed: int = option("draws references and control pairs", 0)
+    order_seed: int | None = option("permutes the references and puts A left or right; null: A left, as drawn", None)
+    pad: bool = option("repeat references of a class that has fewer than n; else its queries are not shown", False)
+    degraded: bool = option("show control pairs once more, A blurred as the reconstructions are", False)
 
     @property
     def least(self) -> int:

@@ -36,8 +36,7 @@ from eval.model_inversion.collection.setups import Setup, read_setups
 from eval.model_inversion.judge.asked import Asked, read
 from eval.model_inversion.judge.panels import Panels
 from eval.model_inversion.judge.prompt_files import OURS, Prompt
-from eval.model_inversion.judge.prompts import LAYOUTS
-from eval.model_inversion.judge.queries import MOST_REFERENCES, Options, Query, plan
+from eval.model_inversion.judge.queries import Options, Query, plan
 
 RETRY = ("refused", "unparsed")
 RESERVED = ("panels", "answers.jsonl", "queries.jsonl", "setups.json", "run.json")  # no judge may be called so
@@ -49,29 +48,15 @@ class MiArguments:
     setups: str = option("YAML that says where reconstructions lie and what their classes are")
     out: str = option("folder to write", writes=("answers.jsonl", "queries.jsonl", "setups.json", "*/*/judge.csv"))
     only: list[str] = option("only these set-ups, by name, leading part of a name, or id", factory=list)
-    n: int = option("references in Set B, 1 to 5", 4)
-    layout: str = option("one labelled picture, or separate images", "panel", choices=list(LAYOUTS))
     prompt: str | None = option("YAML of prompts (judge/prompt_files.py); null: ours. A model may have its own", None)
-    controls: int = option("control pairs of each kind for a set-up, 0 for none", 200)
-    pad: bool = option("repeat references of a class that has fewer than n; else its queries are not shown", False)
-    degraded: bool = option("show control pairs once more, A blurred as the reconstructions are", False)
-    seed: int = option("draws references and control pairs", 0)
-    order_seed: int | None = option("permutes the references and puts A left or right; null: A left, as drawn", None)
-    limit: int | None = option("only the first so many reconstructions of a set-up", None)
+    controls: int = option("control pairs of each kind for a set-up, 0 for none", 200, least=0)
+    limit: int | None = option("only the first so many reconstructions of a set-up", None, least=1)
     retry: list[str] = option(f"ask queries with these labels again: {', '.join(RETRY)}", factory=list)
-    workers: int | None = option("threads that make pictures; by default one a core", None)
+    workers: int | None = option("threads that make pictures; by default one a core", None, least=1)
     dry_run: bool = option("say how many calls it would take, make and ask nothing", False)
     allow_remote: bool = option("images may go to endpoints on other machines", False)
 
     def __post_init__(self) -> None:
-        if not 1 <= self.n <= MOST_REFERENCES:
-            raise ValueError(f"n must be 1 to {MOST_REFERENCES}, not {self.n}")
-        if self.controls < 0:
-            raise ValueError(f"controls must not be negative, not {self.controls}")
-        for name in ("limit", "workers"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, not {value}")
         unknown = [label for label in self.retry if label not in RETRY]
         if unknown:
             raise ValueError(f"retry: {unknown[0]!r} is not one of {', '.join(RETRY)} (errors are always asked again)")
@@ -81,17 +66,15 @@ class MiArguments:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Command line of ``cprt mi``."""
-    (args,) = parse(MiArguments, argv, prog="cprt mi", description=__doc__)
-    specs = read_specs(
-        [{name: value for name, value in row.items() if name != "prompt"} for row in args.models], "models"
-    )
+    args, options = parse((MiArguments, Options), argv, prog="cprt mi", description=__doc__)
+    named = [{name: value for name, value in row.items() if name != "prompt"} for row in args.models]
+    specs = read_specs(named, "models")
     prompts = _prompts(args)
     reserved = [spec.name for spec in specs if spec.name.lower() in RESERVED]
     if reserved:
         raise InputError.at("models", f"{reserved[0]!r} is the name of another file in OUT", field="name")
     root, setups = read_setups(args.setups, args.only)
     out = Path(args.out)
-    options = Options(args.n, args.layout, args.seed, args.order_seed, args.pad, args.degraded)
     for setup in setups:
         for prompt in prompts.values():
             prompt.check(setup.subject, setup.name)
@@ -101,47 +84,43 @@ def main(argv: Sequence[str] | None = None) -> None:
         return
 
     models = open_models(specs, args.allow_remote, out / "answers.jsonl")
-    judged: list[tuple[str, Setup, dict[str, Any]]] = []
+    judged: list[tuple[str, Asked, dict[str, Any]]] = []
     sign("cprt mi", out / "run.json")
     with ResponseCache(out / "answers.jsonl") as cache:
         of_prompt = {}
         for prompt in dict.fromkeys(prompts.values()):
             panels = Panels(root, out / "panels", options, prompt)
             of_prompt[prompt] = [
-                (setup, Asked(setup, panels.show(setup, planned[setup.id], args.workers), options, prompt))
-                for setup in setups
+                Asked(setup, panels.show(setup, planned[setup.id], args.workers), options, prompt) for setup in setups
             ]
-        every = [one for asked in of_prompt.values() for one in asked]
-        write_jsonl(out / "queries.jsonl", [row for _, queries in every for row in queries.record(out)])
+        every = [asked for of_setups in of_prompt.values() for asked in of_setups]
+        write_jsonl(out / "queries.jsonl", [row for asked in every for row in asked.record(out)])
         write_json(out / "setups.json", [setup.record() for setup in setups])
         _check_some(every)
-        hash_photos(path for _, queries in every for shown in queries.shown for path in shown.images)
+        hash_photos(path for asked in every for shown in asked.shown for path in shown.images)
         for model in by_weights(models, lambda model: model.spec):
-            asked = of_prompt[prompts[model.spec.name]]
-            keyed = [queries.requests(model.spec) for _, queries in asked]
-            requests = dict(one for of_setup in keyed for one in of_setup if one is not None)
+            keyed = [(asked, asked.requests(model.spec)) for asked in of_prompt[prompts[model.spec.name]]]
+            requests = dict(one for _, of_setup in keyed for one in of_setup if one is not None)
             again = with_status(find_outcomes(requests, cache, read, model.spec), args.retry) if args.retry else set()
             ask(model, requests, cache, again)
             outcomes = find_outcomes(requests, cache, read, model.spec)
-            for (setup, queries), of_setup in zip(asked, keyed, strict=True):
+            for asked, of_setup in keyed:
                 found = [
                     Outcome("error", error=shown.problem) if one is None else outcomes[one[0]]
-                    for shown, one in zip(queries.shown, of_setup, strict=True)
+                    for shown, one in zip(asked.shown, of_setup, strict=True)
                 ]
-                judged.append((model.spec.name, setup, queries.write(out, model.spec, found, args.controls)))
-    config = {**vars(args), "models": [spec.record() | {"prompt": prompts[spec.name].name} for spec in specs]}
-    digests = {
-        prompt.name: {
-            setup.id: digest(prompt.messages(setup.subject, False, args.layout, args.n, True)) for setup in setups
-        }
-        for prompt in dict.fromkeys(prompts.values())
-    }
-    write_run(
-        "cprt mi", out, config, {"setups": args.setups}, prompts=digests, setups=[setup.record() for setup in setups]
-    )
+                judged.append((model.spec.name, asked, asked.write(out, model.spec, found, args.controls)))
+    models_asked = [spec.record() | {"prompt": prompts[spec.name].name} for spec in specs]
+    config = vars(args) | vars(options) | {"models": models_asked}
+    digests: dict[str, dict[str, str]] = {}
+    for asked in every:
+        words = asked.prompt.messages(asked.setup.subject, False, options.layout, options.n, True)
+        digests.setdefault(asked.prompt.name, {})[asked.setup.id] = digest(words)
+    manifest = [setup.record() for setup in setups]
+    write_run("cprt mi", out, config, {"setups": args.setups}, prompts=digests, setups=manifest)
     raise_first(model.stopped for model in models)
-    for name, setup, summary in judged:
-        _print(name, setup, summary)
+    for name, asked, summary in judged:
+        _print(name, asked.setup, summary)
     if all(summary["counts"]["error"] == summary["n"] > 0 for _, _, summary in judged):
         first = judged[0][2]["problems"][0]["reason"]
         raise InputError(f"{out}: every query ended in an error (the first: {first})")
@@ -169,13 +148,13 @@ def _plan(setup: Setup, args: MiArguments, options: Options) -> list[Query]:
     return [query for query in queries if query.kind != "reconstruction" or query.path in first]
 
 
-def _check_some(asked: Sequence[tuple[Setup, Asked]]) -> None:
+def _check_some(every: Sequence[Asked]) -> None:
     """Where nothing of a set-up can be shown something is wrong: better told before anything is asked."""
-    for setup, queries in asked:
-        images = [shown for shown in queries.shown if shown.query.kind == "reconstruction"]
+    for asked in every:
+        images = [shown for shown in asked.shown if shown.query.kind == "reconstruction"]
         if all(shown.problem for shown in images):
             raise InputError(
-                f"{setup.name}: none of its {len(images)} reconstructions can be shown "
+                f"{asked.setup.name}: none of its {len(images)} reconstructions can be shown "
                 f"(the first: {images[0].query.path}: {images[0].problem})"
             )
 
@@ -213,18 +192,17 @@ def _print_calls(
 
 def _print(judge: str, setup: Setup, summary: Mapping[str, Any]) -> None:
     controls = summary["controls"]
+    hits, alarms = controls["positive"], controls["negative"]
+    labels = ", ".join(f"{count} {label}" for label, count in summary["counts"].items())
     print(
-        f"{judge}, {setup.id}: attack accuracy {_rate(summary, 'attack_accuracy')} of {summary['n']:,} ("
-        + ", ".join(f"{count} {label}" for label, count in summary["counts"].items())
-        + f"); controls: hit rate {_rate(controls['positive'], 'hit_rate')} of {controls['positive']['n']}, "
-        f"false alarms {_rate(controls['negative'], 'false_alarm_rate')} of {controls['negative']['n']}"
+        f"{judge}, {setup.id}: attack accuracy {_rate(summary, 'attack_accuracy')} of {summary['n']:,} ({labels}); "
+        f"controls: hit rate {_rate(hits, 'hit_rate')} of {hits['n']}, false alarms "
+        f"{_rate(alarms, 'false_alarm_rate')} of {alarms['n']}"
     )
     if "positive_degraded" in controls:
-        print(
-            f"  the same pairs, blurred as reconstructions are: hit rate "
-            f"{_rate(controls['positive_degraded'], 'hit_rate')}, false alarms "
-            f"{_rate(controls['negative_degraded'], 'false_alarm_rate')}"
-        )
+        hit = _rate(controls["positive_degraded"], "hit_rate")
+        alarm = _rate(controls["negative_degraded"], "false_alarm_rate")
+        print(f"  the same pairs, blurred as reconstructions are: hit rate {hit}, false alarms {alarm}")
     if not summary["answered"]:
         print("  note: no reply says yes or no, so its rates say nothing about the reconstructions")
     problems = summary["problems"]

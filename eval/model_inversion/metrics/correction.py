@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from cprt.metrics.bootstrap import ClusteredShare, Floats, totals, widened_interval
+from cprt.metrics.agreement import defined, divide
+from cprt.metrics.bootstrap import ClusteredShare, Floats, apart, totals, widened_interval
 from eval.model_inversion.metrics import rates
 from eval.model_inversion.metrics.join import LABELS
-from eval.model_inversion.metrics.rates import Counts, Interval, divide
+from eval.model_inversion.metrics.rates import Counting, Counts, Interval
 
 Controls = Mapping[str, Mapping[str, Counter[str]]]  # kind -> class -> label -> how many
 
@@ -26,9 +27,12 @@ ASSUMES = (
     "blurred, the photos of controls are not), too few are counted as true"
 )
 ASSUMES_OF_RATES = "the same, and that its errors do not depend on whether E accepts the reconstruction"
-_FIGURES = ("accuracy_judge_corrected", "accuracy_judge_corrected_raw", "control_hit_rate", "control_false_alarm_rate")
-_DEGRADED = ("accuracy_judge_corrected_degraded", "degraded_hit_rate", "degraded_false_alarm_rate")
-_RATES = ("fpr_corrected", "fnr_corrected")
+_FIGURES = (
+    *("accuracy_judge_corrected", "accuracy_judge_corrected_raw", "control_hit_rate", "control_false_alarm_rate"),
+    *("accuracy_judge_corrected_degraded", "degraded_hit_rate", "degraded_false_alarm_rate"),
+    *("fpr_corrected", "fnr_corrected"),
+)
+Figure = tuple[float | None, Interval]
 
 
 @dataclass(frozen=True)
@@ -50,45 +54,40 @@ class Errors:
 
         return Errors(share("positive"), share("negative"))
 
+    @property
+    def figures(self) -> list[Figure]:
+        return [(share.share, share.interval) for share in (self.hits, self.alarms)]
+
 
 def correct(
     counts_K52: Counts,
     shares: Mapping[str, ClusteredShare],
     controls: Controls | None,
-    *,
-    refused_as_no: bool,
-    sensitivity: float,
+    counting: Counting,
     weights_BK: Floats,
-    seed: int,
 ) -> tuple[dict[str, Any], dict[str, Interval]]:
     """Corrected figures and their intervals; None without controls.
 
     ``accuracy_judge_corrected`` is clipped to [0, 1], ``..._raw`` as it came, ``..._degraded`` by degraded controls,
-    ``..._range`` its least and greatest value if the judge's hit rate on reconstructions is up to ``sensitivity`` lower
-    and its false-alarm rate up to as much higher than on the controls.
+    ``..._range`` its least and greatest value if the judge's hit rate on reconstructions is lower, and its false-alarm
+    rate higher, by up to ``counting.sensitivity`` than on the controls.
     """
-    figures: dict[str, Any] = dict.fromkeys((*_FIGURES, *_DEGRADED, *_RATES, "accuracy_judge_corrected_range"))
-    intervals: dict[str, Interval] = dict.fromkeys((*_FIGURES, *_DEGRADED, *_RATES))
     if controls is None:
-        return figures | {"correction_assumes": None}, intervals
-    yes = shares["accuracy_judge"]
-    for names, suffix in (((_FIGURES[0], *_FIGURES[2:]), ""), (_DEGRADED, "_degraded")):
-        errors = Errors.of(controls, suffix)
-        value, interval = rates.corrected(yes, errors.hits, errors.alarms)
-        if not suffix:
-            figures[_FIGURES[1]], intervals[_FIGURES[1]] = value, interval
-            figures["accuracy_judge_corrected_range"] = _range(yes.share, errors, sensitivity)
-        found = (
-            (None if value is None else _clip(value), None if interval is None else [*map(_clip, interval)]),
-            *((share.share, share.interval) for share in (errors.hits, errors.alarms)),
-        )
-        for name, (figure, bounds) in zip(names, found, strict=True):
-            figures[name], intervals[name] = figure, bounds
-    answers = ("yes", "no", "refused") if refused_as_no else ("yes", "no")
-    of_rates = _rates(counts_K52, shares, Errors.of(controls, "", answers), refused_as_no, weights_BK, seed)
-    for name, (figure, bounds) in zip(_RATES, of_rates, strict=True):
-        figures[name], intervals[name] = figure, bounds
-    return figures | {"correction_assumes": {"accuracy": ASSUMES, "fpr, fnr": ASSUMES_OF_RATES}}, intervals
+        nothing: dict[str, Any] = dict.fromkeys((*_FIGURES, "accuracy_judge_corrected_range", "correction_assumes"))
+        return nothing, dict.fromkeys(_FIGURES)
+    yes, clean, degraded = shares["accuracy_judge"], Errors.of(controls), Errors.of(controls, "_degraded")
+    raw = rates.corrected(yes, clean.hits, clean.alarms)
+    of_rates = _rates(counts_K52, shares, Errors.of(controls, "", counting.in_table), counting, weights_BK)
+    found: list[Figure] = [
+        *(_clipped(raw), raw, *clean.figures),
+        *(_clipped(rates.corrected(yes, degraded.hits, degraded.alarms)), *degraded.figures),
+        *of_rates,
+    ]
+    named = dict(zip(_FIGURES, found, strict=True))
+    figures: dict[str, Any] = {name: value for name, (value, _) in named.items()}
+    figures["accuracy_judge_corrected_range"] = _range(yes.share, clean, counting.sensitivity)
+    figures["correction_assumes"] = {"accuracy": ASSUMES, "fpr, fnr": ASSUMES_OF_RATES}
+    return figures, {name: interval for name, (_, interval) in named.items()}
 
 
 def _range(p: float | None, errors: Errors, sensitivity: float) -> list[float] | None:
@@ -108,10 +107,9 @@ def _rates(
     counts_K52: Counts,
     shares: Mapping[str, ClusteredShare],
     errors: Errors,
-    refused_as_no: bool,
+    counting: Counting,
     weights_BK: Floats,
-    seed: int,
-) -> list[tuple[float | None, Interval]]:
+) -> list[Figure]:
     """FPR and FNR of E with the corrected judge as the truth: each side of E is corrected on its own.
 
     Intervals: classes are resampled, and the judge's rates drawn from their posterior under Jeffreys' prior.
@@ -119,7 +117,7 @@ def _rates(
     h, f = errors.hits.share, errors.alarms.share
     if h is None or f is None or h <= f:
         return [(None, None)] * 2
-    generator = np.random.default_rng([seed, 1])
+    generator = np.random.default_rng([counting.seed, 1])
     drawn = [
         generator.beta(
             share.part / share.whole * share.effective + 0.5,
@@ -128,11 +126,11 @@ def _rates(
         )
         for share in (errors.hits, errors.alarms)
     ]
-    resampled = _corrected_rates(totals(counts_K52, weights_BK), drawn[0], drawn[1], refused_as_no)
+    resampled = _corrected_rates(totals(counts_K52, weights_BK), drawn[0], drawn[1], counting.refused_as_no)
     found = []
     for place, name in enumerate(("fpr", "fnr")):
-        value = rates.defined(_corrected_rates(counts_K52.sum(axis=0), h, f, refused_as_no)[place])
-        interval = widened_interval(resampled[place], len(counts_K52), shares[name].freedom)
+        value = defined(_corrected_rates(counts_K52.sum(axis=0), h, f, counting.refused_as_no)[place])
+        interval = apart(widened_interval(resampled[place], len(counts_K52), shares[name].freedom))
         found.append((value, None if value is None else interval))
     return found
 
@@ -150,6 +148,11 @@ def _corrected_rates(counts: Counts, hits: Any, alarms: Any, refused_as_no: bool
     false = accepted * (1 - true[..., 1]) + rejected * (1 - true[..., 0])
     leaked = accepted * true[..., 1] + rejected * true[..., 0]
     return divide(accepted * (1 - true[..., 1]), false), divide(rejected * true[..., 0], leaked)
+
+
+def _clipped(figure: Figure) -> Figure:
+    value, interval = figure
+    return None if value is None else _clip(value), None if interval is None else [*map(_clip, interval)]
 
 
 def _clip(value: float) -> float:

@@ -17,20 +17,20 @@ from eval.model_inversion.metrics.join import (
     NOT_SHOWN,
     Key,
     Verdict,
-    aligned,
     join_report,
+    named_like,
     read_classifier,
     read_controls,
     read_judge,
     read_naturals,
 )
-from eval.model_inversion.metrics.rates import Counts
+from eval.model_inversion.metrics.rates import Counting, Counts
 from eval.model_inversion.metrics.type_i import type_i
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """Files of one judge on one set-up. ``others``: further evaluation models, name -> file."""
+    """Files of one judge on one set-up. ``others``: further evaluation models, name -> file, and on the naturals."""
 
     judge: str
     standard: str
@@ -39,35 +39,14 @@ class Inputs:
     naturals: str | None = None
     naturals_target: str | None = None
     others: Mapping[str, str] = field(default_factory=dict)
+    naturals_others: Mapping[str, str] = field(default_factory=dict)
 
     def files(self) -> dict[str, str]:
         """What -> file, of those that were given."""
         names = ("judge", "standard", "target", "controls", "naturals", "naturals_target")
         given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        return given | {f"other {name}": path for name, path in self.others.items()}
-
-
-@dataclass(frozen=True)
-class Counting:
-    """How everything is counted.
-
-    Attributes:
-        refused_as_no: a refusal is a no in the 2x2 table.
-        sensitivity: how much worse than on controls the judge may be on reconstructions, for the range given beside
-            the corrected accuracy.
-    """
-
-    refused_as_no: bool = False
-    sensitivity: float = 0.1
-    resamples: int = 2000
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("resamples", "seed"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative, not {getattr(self, name)}")
-        if not 0 <= self.sensitivity <= 1:
-            raise ValueError(f"sensitivity must be from 0 to 1, not {self.sensitivity}")
+        given |= {f"other {name}": path for name, path in self.others.items()}
+        return given | {f"naturals of {name}": path for name, path in self.naturals_others.items()}
 
 
 @dataclass(frozen=True)
@@ -92,16 +71,19 @@ def evaluate(inputs: Inputs, counting: Counting) -> Evaluation:
     judge, standard = read_judge(inputs.judge), read_classifier(inputs.standard)
     target = None if inputs.target is None else read_classifier(inputs.target)
     others = {name: read_classifier(path) for name, path in inputs.others.items()}
-    naturals = None if inputs.naturals is None else read_naturals(inputs.naturals, inputs.naturals_target)
+    files = ({} if inputs.naturals is None else {"E": inputs.naturals}) | dict(inputs.naturals_others)
+    naturals = {name: read_naturals(path, inputs.naturals_target) for name, path in files.items()}
     controls = None if inputs.controls is None else read_controls(inputs.controls)
     not_shown = sum(verdict.label == NOT_SHOWN for verdict in judge.values())
     judge = {key: verdict for key, verdict in judge.items() if verdict.label != NOT_SHOWN}
     if not judge:
         raise InputError.at(inputs.judge, f"was shown none of its {not_shown} reconstructions")
-    judge, standard, by = aligned(judge, standard)
+    standard, by = named_like(standard, judge)
     join = join_report(judge, standard, (inputs.judge, inputs.standard)) | {"by": by}
     judge = {key: verdict for key, verdict in judge.items() if key in standard}
+    others = {name: named_like(verdicts, judge)[0] for name, verdicts in others.items()}
     if target is not None:
+        target = named_like(target, judge)[0]
         of_target = join_report(judge, target, (inputs.judge, str(inputs.target)))
         join["target"] = {
             "matched": of_target["matched"],
@@ -109,44 +91,36 @@ def evaluate(inputs: Inputs, counting: Counting) -> Evaluation:
             "only_target": of_target["only_standard"],
         }
 
-    refused_as_no, seed = counting.refused_as_no, counting.seed
     counts = rates.by_class(count(judge, standard))
-    measured, shares = rates.measure(counts, refused_as_no=refused_as_no, resamples=counting.resamples, seed=seed)
-    transfer, of_transfer = type_i(judge, {"E": standard, **others}, target, naturals, refused_as_no)
-    correction, of_correction = correct(
-        counts,
-        shares,
-        controls,
-        refused_as_no=refused_as_no,
-        sensitivity=counting.sensitivity,
-        weights_BK=resample_clusters(len(counts), counting.resamples, seed),
-        seed=seed,
-    )
+    measured, shares = rates.measure(counts, counting)
+    transfer, of_transfer = type_i(judge, {"E": standard, **others}, target, naturals, counting)
+    weights = resample_clusters(len(counts), counting.resamples, counting.seed)
+    correction, of_correction = correct(counts, shares, controls, counting, weights)
     by_label = dict(zip(LABELS, counts.sum(axis=(0, 2)).tolist(), strict=True))
-    in_table = ("yes", "no", "refused") if refused_as_no else ("yes", "no")
     figures = {
         **measured.figures,
         **correction,
         **transfer,
         "judge_labels": by_label,
         "not_shown": not_shown,
-        "left_out_of_table": {label: by_label[label] for label in LABELS if label not in in_table},
-        "refused_as_no": refused_as_no,
-        "counting": _counting(refused_as_no),
+        "left_out_of_table": {label: by_label[label] for label in LABELS if label not in counting.in_table},
+        "refused_as_no": counting.refused_as_no,
+        "counting": _counting(counting.refused_as_no),
         "controls": None if controls is None else {kind: _labels(classes) for kind, classes in controls.items()},
-        "naturals_that_t_accepts": None if naturals is None else inputs.naturals_target is not None,
+        "naturals_that_t_accepts": inputs.naturals_target is not None if naturals else None,
         "design_effect": measured.design_effects,
         "ci": measured.intervals | of_correction | of_transfer,
         "ci_method": {
             "confidence": CONFIDENCE,
             "assumes": "independent classes; reconstructions of one class may resemble one another",
             "shares": "Wilson, of n over the design effect, Student's quantile (jackknife over classes)",
-            "kappa, accuracy_gap": "bootstrap percentiles over classes, moved outwards to Student's quantile",
+            "kappa, accuracy_gap": "bootstrap percentiles over classes, moved outwards to Student's quantile; none "
+            "where all resamples say the same",
             "accuracy_judge_corrected": "delta method on shares moved towards a half, n over the design effect",
             "fpr_corrected, fnr_corrected": "as kappa, the judge's rates drawn from their posterior",
             "type_i_excess": "Newcombe",
             "resamples": counting.resamples,
-            "seed": seed,
+            "seed": counting.seed,
         },
         "join": join,
     }

@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cprt.answers.yes_no import LABELS, NOT_SHOWN
 from cprt.errors import InputError
-from cprt.tables import read_csv
+from cprt.tables import read_csv, write_csv
 
 KINDS = ("positive", "negative", "positive_degraded", "negative_degraded")  # of controls
 _SPELLINGS = {"refuse": "refused"}  # the public code's
@@ -35,7 +35,9 @@ _MIX_UPS = (
     ("prediction", "label", "a judge's file where a classifier's belongs?"),
 )
 
+_COLUMNS = ("filename", "class", "response", "label")
 Key = tuple[str, str]  # class, name of the file
+Row = tuple[str, str, str, str]  # filename, class, response, label
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,13 @@ class Verdict:
     claims: str
     response: str
     confidence: str = ""
+
+
+def write_verdicts(folder: Path, images: Iterable[Row], controls: Iterable[tuple[str, *Row]] | None = None) -> None:
+    """judge.csv and controls.csv of a judge on one set-up, the kind first in rows of controls."""
+    write_csv(folder / "judge.csv", _COLUMNS, images)
+    if controls is not None:
+        write_csv(folder / "controls.csv", ("kind", *_COLUMNS), controls)
 
 
 def read_judge(path: str | Path) -> dict[Key, Verdict]:
@@ -71,16 +80,14 @@ def read_naturals(path: str | Path, target: str | Path | None = None) -> dict[st
     Raises InputError.
     """
     accepted = _accepted(path)
-    kept = set(accepted)
-    if target is not None:
-        by_target = _accepted(target)
-        missing = [key for key in accepted if key not in by_target]
-        if missing:
-            raise InputError.at(target, f"has no row for {_show(missing[0])} of {path} (of {len(missing)} such)")
-        kept = {key for key in accepted if by_target[key]}
+    by_target = accepted if target is None else _accepted(target)
+    missing = _missing(accepted, by_target)
+    if missing:
+        raise InputError.at(str(target), f"has no row for {_show(missing[0])} of {path} (of {len(missing)} such)")
     counts: dict[str, Counter[bool]] = {}
-    for claims, name in kept:
-        counts.setdefault(claims or f"/{name}", Counter())[accepted[claims, name]] += 1
+    for (claims, name), is_accepted in accepted.items():
+        if target is None or by_target[claims, name]:
+            counts.setdefault(claims or f"/{name}", Counter())[is_accepted] += 1
     return counts
 
 
@@ -113,18 +120,19 @@ def read_controls(path: str | Path) -> dict[str, dict[str, Counter[str]]]:
     return counts
 
 
-def aligned(here: dict[Key, Verdict], there: dict[Key, Verdict]) -> tuple[dict[Key, Verdict], dict[Key, Verdict], str]:
-    """Both as they are, with ``class and file``; or, where no file is in both, by class and ``ID=.._T=..`` of names.
+def named_like(rows: dict[Key, Verdict], others: Mapping[Key, Verdict]) -> tuple[dict[Key, Verdict], str]:
+    """``rows`` under the names that ``others`` have for the same images, and by what they were told to be the same.
 
-    The public code joins by these, since what follows them in a name may differ between its files. Rows that would
-    coincide are no reason to join them.
+    They stay as they are where any file is in both. Else it is class and ``ID=.._T=..`` of the name, by which the
+    public code joins, since what follows may differ between its files; rows that would coincide are not renamed.
     """
-    if here.keys() & there.keys():
-        return here, there, "class and file"
-    shortened = [{_short(key): verdict for key, verdict in rows.items()} for rows in (here, there)]
-    if [*map(len, shortened)] == [len(here), len(there)] and shortened[0].keys() & shortened[1].keys():
-        return shortened[0], shortened[1], "class, ID and T"
-    return here, there, "class and file"
+    if rows.keys() & others.keys():
+        return rows, "class and file"
+    names = {_short(key): key for key in others}
+    renamed = {names.get(_short(key), key): verdict for key, verdict in rows.items()}
+    if len(names) == len(others) and len(renamed) == len(rows) and renamed.keys() & others.keys():
+        return renamed, "class, ID and T"
+    return rows, "class and file"
 
 
 def _short(key: Key) -> Key:

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cprt.metrics.agreement import kappa_of_tables
+from cprt.config import option
+from cprt.metrics.agreement import defined, divide, kappa_of_tables
 from cprt.metrics.bootstrap import ClusteredShare, cluster_interval, resample_clusters, student
 from eval.model_inversion.metrics.join import LABELS
 
@@ -26,6 +27,33 @@ Counts = NDArray[Any]  # whole numbers; floats where they are totals of a resamp
 Interval = list[float] | None
 
 YES, NO, REFUSED = (LABELS.index(label) for label in ("yes", "no", "refused"))
+
+
+@dataclass(frozen=True)
+class Counting:
+    """Options of every command that counts."""
+
+    refused_as_no: bool = option("count a refusal as a no in the 2x2 table", False)
+    sensitivity: float = option(
+        "how much more often than on controls the judge may err, for the range of the corrected accuracy",
+        0.1,
+        least=0,
+        most=1,
+    )
+    resamples: int = option(
+        "bootstrap resamples of the classes; 0: no interval but those of shares", 2000, least=0, most=100_000
+    )
+    seed: int = option("seed of the resamples", 0, least=0)
+
+    @property
+    def rejecting(self) -> tuple[str, ...]:
+        """Labels that are a no."""
+        return ("no", "refused") if self.refused_as_no else ("no",)
+
+    @property
+    def in_table(self) -> tuple[str, ...]:
+        """Labels that are a yes or a no."""
+        return "yes", *self.rejecting
 
 
 def table(counts: Counts, refused_as_no: bool = False) -> Counts:
@@ -62,14 +90,12 @@ class Measured:
     design_effects: dict[str, float | None]
 
 
-def measure(
-    counts_K52: Counts, *, refused_as_no: bool = False, resamples: int = 2000, seed: int = 0
-) -> tuple[Measured, dict[str, ClusteredShare]]:
+def measure(counts_K52: Counts, counting: Counting) -> tuple[Measured, dict[str, ClusteredShare]]:
     """All figures of K classes, and the shares among them."""
-    counts = counts_K52.sum(axis=0)
+    counts, refused_as_no = counts_K52.sum(axis=0), counting.refused_as_no
     (tn, fp), (fn, tp) = table(counts, refused_as_no).tolist()
     shares = {name: ClusteredShare.of(*share) for name, share in fractions(counts_K52, refused_as_no).items()}
-    weights = resample_clusters(len(counts_K52), resamples, seed)
+    weights = resample_clusters(len(counts_K52), counting.resamples, counting.seed)
     others: dict[str, Callable[[Counts], Floats]] = {
         "accuracy_gap": accuracy_gap,
         "kappa": lambda counts: kappa(counts, refused_as_no),
@@ -143,14 +169,3 @@ def difference(first: ClusteredShare, second: ClusteredShare) -> tuple[float | N
 def by_class(rows: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
     """Class -> counts, stacked in the order of the classes' names, which no order of a file's rows changes."""
     return np.stack([rows[name] for name in sorted(rows)])
-
-
-def divide(part: NDArray[Any], whole: NDArray[Any]) -> Floats:
-    """NaN where the denominator is 0."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(np.asarray(whole) != 0, np.asarray(part, dtype=np.float64) / whole, np.nan)
-
-
-def defined(value: Any) -> float | None:
-    """A float, or None for NaN."""
-    return None if np.isnan(value) else float(value)

@@ -12,15 +12,9 @@ from dataclasses import dataclass
 from cprt.config import option, parse, run
 from cprt.provenance import run_path, sign, write_run
 from cprt.records import write_json
-from eval.model_inversion.metrics.evaluation import Counting, Inputs, evaluate
+from eval.model_inversion.metrics.evaluation import Inputs, evaluate
+from eval.model_inversion.metrics.rates import Counting
 from eval.model_inversion.metrics.show import print_report
-
-COUNTING = {
-    "refused_as_no": "count a refusal as a no in the 2x2 table",
-    "sensitivity": "how much more often than on controls the judge may err, for the range of the corrected accuracy",
-    "resamples": "bootstrap resamples of the classes; 0: no interval but those of shares",
-    "seed": "seed of the resamples",
-}
 
 
 @dataclass
@@ -33,42 +27,34 @@ class MetricsArguments:
     naturals: str | None = option("CSV of E on natural images of other classes: filename, prediction", None)
     naturals_target: str | None = option("the same of T: only what it accepts counts, as of reconstructions", None)
     others: list[str] = option("further evaluation models, NAME=FILE, for Type-I transfer to each", factory=list)
-    refused_as_no: bool = option(COUNTING["refused_as_no"], False)
-    sensitivity: float = option(COUNTING["sensitivity"], 0.1)
-    resamples: int = option(COUNTING["resamples"], 2000)
-    seed: int = option(COUNTING["seed"], 0)
+    naturals_others: list[str] = option("the same of naturals, NAME=FILE by those names", factory=list)
 
     def __post_init__(self) -> None:
         if self.naturals_target is not None and self.naturals is None:
             raise ValueError("--naturals_target goes with --naturals")
-        named(self.others, "others")
-        _ = self.counting
-
-    @property
-    def counting(self) -> Counting:
-        return Counting(self.refused_as_no, self.sensitivity, self.resamples, self.seed)
+        check_others(self.others, self.naturals_others)
 
     @property
     def inputs(self) -> Inputs:
-        return Inputs(
-            self.judge,
-            self.standard,
-            self.target,
-            self.controls,
-            self.naturals,
-            self.naturals_target,
-            named(self.others, "others"),
-        )
+        mapped = {name: named(getattr(self, name), name) for name in ("others", "naturals_others")}
+        return Inputs(**{name: value for name, value in vars(self).items() if name != "out"} | mapped)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Command line of ``cprt mi-metrics``."""
-    (args,) = parse(MetricsArguments, argv, prog="cprt mi-metrics", description=(__doc__ or "").partition("\n")[0])
-    figures = evaluate(args.inputs, args.counting).figures
+    about = (__doc__ or "").partition("\n")[0]
+    args, counting = parse((MetricsArguments, Counting), argv, prog="cprt mi-metrics", description=about)
+    figures = evaluate(args.inputs, counting).figures
     sign("cprt mi-metrics", run_path(args.out))
     write_json(args.out, figures)
-    write_run("cprt mi-metrics", args.out, args, args.inputs.files(), seed=args.seed)
+    write_run("cprt mi-metrics", args.out, vars(args) | vars(counting), args.inputs.files(), seed=counting.seed)
     print_report(figures, args.out)
+
+
+def check_others(others: Sequence[str], naturals_others: Sequence[str]) -> None:
+    """Raises ValueError for options that do not go together."""
+    for name in named(naturals_others, "naturals_others").keys() - named(others, "others").keys():
+        raise ValueError(f"naturals_others: {name!r} is none of --others")
 
 
 def named(rows: Sequence[str], option_name: str) -> dict[str, str]:

@@ -5,47 +5,43 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-# Column heads of tables of several judges and set-ups; all figures come with intervals.
-FIGURES = {
-    "accuracy_standard": "accuracy under E",
-    "accuracy_judge": "under the judge",
-    "accuracy_judge_corrected": "corrected by controls",
-    "fpr": "FPR",
-    "fnr": "FNR",
-    "kappa": "kappa",
-    "type_i_transfer": "Type-I transfer",
-    "natural_rate": "naturals E accepts",
+# Figure -> its head in a report, and in tables of several judges and set-ups, where it stands in those.
+_HEADS = {
+    "accuracy_standard": ("attack accuracy under E", "accuracy under E"),
+    "accuracy_judge": ("attack accuracy under the judge", "under the judge"),
+    "accuracy_judge_corrected": ("  corrected by its controls", "corrected by controls"),
+    "accuracy_judge_corrected_degraded": ("  corrected by degraded ones", None),
+    "accuracy_gap": ("  E minus judge", None),
+    "fpr": ("FPR of E", "FPR"),
+    "fpr_corrected": ("  corrected by its controls", None),
+    "fnr": ("FNR of E", "FNR"),
+    "fnr_corrected": ("  corrected by its controls", None),
+    "tpr": ("TPR of E", None),
+    "tnr": ("TNR of E", None),
+    "kappa": ("kappa of E and judge", "kappa"),
+    "type_i_transfer": ("Type-I transfer to E", "Type-I transfer"),
+    "natural_rate": ("  natural images E accepts", "naturals E accepts"),
+    "refusal_rate": ("refused by the judge", None),
 }
-_NAMES = {
-    "accuracy_standard": "attack accuracy under E",
-    "accuracy_judge": "attack accuracy under the judge",
-    "accuracy_judge_corrected": "  corrected by its controls",
-    "accuracy_judge_corrected_degraded": "  corrected by degraded ones",
-    "accuracy_gap": "  E minus judge",
-    "fpr": "FPR of E",
-    "fpr_corrected": "  corrected by its controls",
-    "fnr": "FNR of E",
-    "fnr_corrected": "  corrected by its controls",
-    "tpr": "TPR of E",
-    "tnr": "TNR of E",
-    "kappa": "kappa of E and judge",
-    "type_i_transfer": "Type-I transfer to E",
-    "natural_rate": "  natural images E accepts",
-    "refusal_rate": "refused by the judge",
-}
-_ALWAYS = ("accuracy_standard", "accuracy_judge", "accuracy_gap", "fpr", "fnr", "tpr", "tnr", "kappa")
+FIGURES = {name: head for name, (_, head) in _HEADS.items() if head is not None}
+# Which of them are shown where they are undefined: those that were asked for.
+_ASKED = {"accuracy_judge_corrected": "controls", "natural_rate": "naturals", "type_i_transfer": "type_i"}
+_OPTIONAL = ("accuracy_judge_corrected_degraded", "fpr_corrected", "fnr_corrected")
 
 
 def print_report(figures: Mapping[str, Any], out: str) -> None:
     """Every figure with its interval; then what they assume, and everything that is not in the table or not matched."""
     cells = ", ".join(f"{cell.upper()} {figures[cell]}" for cell in ("tp", "tn", "fp", "fn"))
     print(f"{out}: n {figures['n']}, {cells}")
-    for name, head in _NAMES.items():
-        if name in _ALWAYS or figures[name] is not None or _asked(name, figures):
+    for name, (head, _) in _HEADS.items():
+        asked = name not in _OPTIONAL and figures[_ASKED.get(name, "n")] is not None
+        if figures[name] is not None or asked:
             shown = (figure if name == "kappa" else percent)(figures[name], figures["ci"][name])
             print(f"  {head:<32} {shown}")
     for name, row in list(figures["type_i_transfer_to"].items())[1:]:
         print(f"  {f'Type-I transfer to {name}':<32} {percent(row['transfer'], row['ci'])}")
+        if row["natural_rate"] is not None:
+            print(f"  {f'  natural images {name} accepts':<32} {percent(row['natural_rate'], row['natural_ci'])}")
     effects = f"{_effect(figures, 'accuracy_standard')} under E, {_effect(figures, 'accuracy_judge')} under the judge"
     print(f"  intervals over {figures['classes']} classes; design effect of the accuracy {effects}")
     for line in assumptions(figures):
@@ -100,12 +96,6 @@ def figure(value: float | None, interval: Sequence[float] | None = None) -> str:
     if value is None:
         return "-"
     return f"{value:.3f}" + (f" [{interval[0]:.3f}, {interval[1]:.3f}]" if interval else "")
-
-
-def _asked(name: str, figures: Mapping[str, Any]) -> bool:
-    """Whether a figure that is undefined was asked for all the same."""
-    given = {"accuracy_judge_corrected": "controls", "natural_rate": "naturals", "type_i_transfer": "type_i"}
-    return name in given and figures[given[name]] is not None
 
 
 def _effect(figures: Mapping[str, Any], name: str) -> str:

@@ -8,8 +8,6 @@ weights; a student that begins from nothing, or is another, gives another score.
 
 from __future__ import annotations
 
-import dataclasses
-import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,10 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from cprt.config import fits
 from cprt.errors import InputError
 from eval.model_inversion.standard.classifier import Classifier, Hooked
-from eval.model_inversion.standard.spec import ClassifierSpec
+from eval.model_inversion.standard.spec import ClassifierSpec, check_fields
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -54,15 +51,7 @@ class StudentSpec:
     @staticmethod
     def read(row: Mapping[str, Any], where: str) -> StudentSpec:
         """From a mapping, as YAML gives it. Raises InputError that begins with ``where`` and names the field."""
-        hints = typing.get_type_hints(StudentSpec)
-        for name, value in row.items():
-            if name not in hints:
-                raise InputError.at(where, f"unknown field (there are {', '.join(hints)})", field=str(name))
-            if not fits(value, hints[name]):
-                raise InputError.at(where, f"{value!r} does not fit", field=name)
-        for name in ("library", "architecture", "weights", "resize", "mean", "std"):
-            if name not in row:
-                raise InputError.at(where, "is missing: it must be stated", field=name)
+        check_fields(StudentSpec, row, where)
         spec = StudentSpec(**{**row, "learning_rate": float(row.get("learning_rate", 0.1))})
         for name in ("epochs", "batch_size"):
             if getattr(spec, name) < 1:
@@ -80,9 +69,6 @@ class StudentSpec:
         of_student = {name: getattr(self, name) for name in names}
         rest = {"name": "student", "weights": self.weights or "", "num_classes": classes}
         return ClassifierSpec.read({**of_student, **rest, "classes": "numeric", "crop": None}, where)
-
-    def record(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
 
 
 def train_student(

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,58 +26,66 @@ LITERATURE, EVALUATION_MODEL = "literature", "evaluation model"
 PRDC = ("precision", "recall", "density", "coverage")
 
 
-def nearest_squared(
-    fake_ND: Floats, fake_classes_N: NDArray[Any], real_MD: Floats, real_classes_M: NDArray[Any]
-) -> Floats:
+@dataclass(frozen=True)
+class Features:
+    """Of N images: ``values`` (N, D), and the ``classes`` (N,) that they are of, or tried as."""
+
+    values: Floats
+    classes: NDArray[Any]
+
+    def of(self, name: Any) -> Floats:
+        """(n, D) of the images of one class."""
+        return self.values[self.classes == name]
+
+
+def nearest_squared(fake: Features, real: Features) -> Floats:
     """Squared Euclidean distance of each reconstruction to the nearest private image of its class, (N,).
 
     NaN where its class has no private image.
     """
     from scipy.spatial.distance import cdist
 
-    nearest = np.full(len(fake_ND), np.nan)
-    for name in np.unique(fake_classes_N):
-        of_fake, of_real = fake_classes_N == name, real_classes_M == name
-        if of_real.any():
-            nearest[of_fake] = cdist(fake_ND[of_fake], real_MD[of_real], "sqeuclidean").min(axis=1)
+    nearest = np.full(len(fake.values), np.nan)
+    for name in np.intersect1d(fake.classes, real.classes):
+        nearest[fake.classes == name] = cdist(fake.of(name), real.of(name), "sqeuclidean").min(axis=1)
     return nearest
 
 
-def nearness(
-    fake_ND: Floats,
-    fake_classes_N: NDArray[Any],
-    real_MD: Floats,
-    real_classes_M: NDArray[Any],
-    convention: str,
-    k: int,
-) -> dict[str, Any]:
+def distance(fake: Features, real: Features) -> tuple[float | None, str | None]:
+    """Mean squared distance to the nearest private image of the class, and over what it is not."""
+    nearest = nearest_squared(fake, real)
+    near = nearest[~np.isnan(nearest)]
+    without = len(nearest) - len(near)
+    reason = f"{without} of {len(nearest)} reconstructions are of classes without private images" if without else None
+    return (float(near.mean()) if len(near) else None), reason
+
+
+def nearness(fake: Features, real: Features, convention: str, k: int) -> dict[str, Any]:
     """FID and PRDC by a convention, with what they rest on, ready for JSON.
 
     ``notes`` say why a figure is None, or rests on less than it should.
     """
-    attacked = np.isin(real_classes_M, fake_classes_N)
-    real_MD, real_classes_M = real_MD[attacked], real_classes_M[attacked]
-    few = min(len(fake_ND), len(real_MD)) <= fake_ND.shape[1]
+    attacked = np.isin(real.classes, fake.classes)
+    real = Features(real.values[attacked], real.classes[attacked])
+    (n, dimensions), m = fake.values.shape, len(real.values)
     notes = []
-    if few:
+    if min(n, m) <= dimensions:
         notes.append(
-            f"FID over {fake_ND.shape[1]} features of {len(fake_ND)} reconstructions and {len(real_MD)} private "
-            "images: more images than features on both sides would be needed"
+            f"FID over {dimensions} features of {n} reconstructions and {m} private images: more images than features "
+            "on both sides would be needed"
             + (" for a figure that does not depend on their number" if convention == LITERATURE else "")
         )
-    fid = None
-    if min(len(fake_ND), len(real_MD)) >= 2 and (convention == LITERATURE or not few):
-        fid = frechet_distance(fake_ND, real_MD)
-    figures, classes, reason = prdc(fake_ND, fake_classes_N, real_MD, real_classes_M, k, convention)
+    defined = min(n, m) >= 2 and (convention == LITERATURE or not notes)
+    figures, classes, reason = prdc(fake, real, k, convention)
     return {
         "convention": convention,
-        "fid": fid,
+        "fid": frechet_distance(fake.values, real.values) if defined else None,
         **figures,
         "k": k,
         "prdc_classes": classes,
-        "images": len(fake_ND),
-        "private_images": len(real_MD),
-        "feature_dimensions": fake_ND.shape[1],
+        "images": n,
+        "private_images": m,
+        "feature_dimensions": dimensions,
         "notes": notes + ([reason] if reason else []),
     }
 
@@ -100,12 +109,7 @@ def frechet_distance(first_ND: Floats, second_MD: Floats) -> float:
 
 
 def prdc(
-    fake_ND: Floats,
-    fake_classes_N: NDArray[Any],
-    real_MD: Floats,
-    real_classes_M: NDArray[Any],
-    k: int,
-    convention: str = EVALUATION_MODEL,
+    fake: Features, real: Features, k: int, convention: str = EVALUATION_MODEL
 ) -> tuple[dict[str, float | None], int, str | None]:
     """Precision, recall, density and coverage within each class, averaged over the classes where they are defined.
 
@@ -114,12 +118,10 @@ def prdc(
     Returns:
         the four figures, the number of classes they come from, and why they are None or rest on fewer classes.
     """
-    names = np.unique(fake_classes_N)
-    found = []
-    for name in names:
-        fake, real = fake_ND[fake_classes_N == name], real_MD[real_classes_M == name]
-        if min(len(fake), len(real)) >= k + 2:
-            found.append(_of_literature(fake, real, k) if convention == LITERATURE else _of_library(fake, real, k))
+    names = np.unique(fake.classes)
+    compute = _of_literature if convention == LITERATURE else _of_library
+    sides = [(fake.of(name), real.of(name)) for name in names]
+    found = [compute(*both, k) for both in sides if min(map(len, both)) >= k + 2]
     left = len(names) - len(found)
     reason = (
         f"PRDC with k = {k} needs {k + 2} images of a class on both sides; {left} of {len(names)} classes have fewer"

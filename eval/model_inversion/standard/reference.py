@@ -8,7 +8,9 @@ Inception as FID takes it, whose pooling differs from torchvision's: the input o
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -38,106 +40,59 @@ class _Unit(nn.Module):
         return self.res_layer(x_BCHW) + self.shortcut_layer(x_BCHW)
 
 
-def _output(side: int) -> nn.Sequential:
-    return nn.Sequential(
-        nn.BatchNorm2d(512), nn.Dropout(), nn.Flatten(), nn.Linear(512 * side * side, 512), nn.BatchNorm1d(512)
-    )
+def _named(**layers: nn.Module) -> nn.Sequential:
+    return nn.Sequential(OrderedDict(layers))
 
 
-class _Backbone(nn.Module):
-    def __init__(self, depth: int):
-        super().__init__()
-        self.input_layer = nn.Sequential(nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.PReLU(64))
-        units, inputs = [], 64
-        for width, count in zip(_WIDTHS, _UNITS[depth], strict=True):
-            for number in range(count):
-                units.append(_Unit(inputs, width, 1 if number else 2))
-                inputs = width
-        self.body = nn.Sequential(*units)
-
-    def forward(self, x_BCHW: Tensor) -> Tensor:
-        return self.body(self.input_layer(x_BCHW))
-
-
-class _Face64(nn.Module):
-    """Pictures of 64 pixels; the layer after the backbone stands outside of it."""
-
-    def __init__(self, depth: int, classes: int):
-        super().__init__()
-        self.feature = _Backbone(depth)
-        self.output_layer = _output(4)
-        self.fc_layer = nn.Linear(512, classes)
-
-    def forward(self, x_BCHW: Tensor) -> Tensor:
-        return self.fc_layer(self.output_layer(self.feature(x_BCHW)))
+def _face(depth: int, size: int, classes: int) -> nn.Module:
+    """For pictures of 64 pixels, where the layer after the backbone stands outside of it, or of 112, where within."""
+    units, inputs = [], 64
+    for width, count in zip(_WIDTHS, _UNITS[depth], strict=True):
+        units += [_Unit(width if number else inputs, width, 1 if number else 2) for number in range(count)]
+        inputs = width
+    backbone = {
+        "input_layer": nn.Sequential(nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.PReLU(64)),
+        "body": nn.Sequential(*units),
+    }
+    wide = nn.Linear(512 * (size // 16) ** 2, 512)
+    output = nn.Sequential(nn.BatchNorm2d(512), nn.Dropout(), nn.Flatten(), wide, nn.BatchNorm1d(512))
+    head = nn.Linear(512, classes)
+    if size == 64:
+        return _named(feature=_named(**backbone), output_layer=output, fc_layer=head)
+    return _named(feature=_named(**backbone, output_layer=output), fc_layer=head)
 
 
-class _Backbone112(_Backbone):
-    """Pictures of 112 pixels; the layer after the backbone stands within it."""
+def _vgg16(classes: int) -> nn.Module:
+    """For pictures of 64 pixels."""
+    from torchvision.models import vgg16_bn
 
-    def __init__(self, depth: int):
-        super().__init__(depth)
-        self.output_layer = _output(7)
-
-    def forward(self, x_BCHW: Tensor) -> Tensor:
-        return self.output_layer(super().forward(x_BCHW))
-
-
-class _Face112(nn.Module):
-    def __init__(self, depth: int, classes: int):
-        super().__init__()
-        self.feature = _Backbone112(depth)
-        self.fc_layer = nn.Linear(512, classes)
-
-    def forward(self, x_BCHW: Tensor) -> Tensor:
-        return self.fc_layer(self.feature(x_BCHW))
-
-
-class _VGG16(nn.Module):
-    """Pictures of 64 pixels."""
-
-    def __init__(self, classes: int):
-        from torchvision.models import vgg16_bn
-
-        super().__init__()
-        self.feature = vgg16_bn(weights=None, init_weights=False).features
-        self.bn = nn.BatchNorm1d(512 * 2 * 2)
-        self.fc_layer = nn.Linear(512 * 2 * 2, classes)
-
-    def forward(self, x_BCHW: Tensor) -> Tensor:
-        return self.fc_layer(self.bn(self.feature(x_BCHW).flatten(1)))
+    features = vgg16_bn(weights=None, init_weights=False).features
+    width = 512 * 2 * 2
+    return _named(feature=features, flat=nn.Flatten(), bn=nn.BatchNorm1d(width), fc_layer=nn.Linear(width, classes))
 
 
 def _fid_inception(classes: int) -> nn.Module:
-    """Pictures of 299 pixels with values -1 to 1; 1,008 classes."""
+    """For pictures of 299 pixels with values -1 to 1; 1,008 classes."""
     from torchvision.models import inception_v3
-
-    def average(x_BCHW: Tensor) -> Tensor:
-        return F.avg_pool2d(x_BCHW, 3, 1, 1, count_include_pad=False)
-
-    def largest(x_BCHW: Tensor) -> Tensor:
-        return F.max_pool2d(x_BCHW, 3, 1, 1)
 
     model = inception_v3(weights=None, num_classes=classes, aux_logits=False, init_weights=False)
     for name in ("5b", "5c", "5d", "6b", "6c", "6d", "6e", "7b", "7c"):
-        _pool_by(getattr(model, f"Mixed_{name}"), largest if name == "7c" else average)
+        block = getattr(model, f"Mixed_{name}")
+        average = partial(F.avg_pool2d, kernel_size=3, stride=1, padding=1, count_include_pad=False)
+        largest = partial(F.max_pool2d, kernel_size=3, stride=1, padding=1)
+        block.forward = partial(_pooled_by, block, largest if name == "7c" else average)
     return model
 
 
-def _pool_by(block: nn.Module, pool: Callable[[Tensor], Tensor]) -> None:
-    """Another pooling in a block's last branch."""
-    branches = block._forward
-
-    def forward(x_BCHW: Tensor) -> Tensor:
-        return torch.cat([*branches(x_BCHW)[:-1], block.branch_pool(pool(x_BCHW))], 1)
-
-    block.forward = forward
+def _pooled_by(block: nn.Module, pool: Callable[[Tensor], Tensor], x_BCHW: Tensor) -> Tensor:
+    """A block's output with another pooling in its last branch."""
+    return torch.cat([*block._forward(x_BCHW)[:-1], block.branch_pool(pool(x_BCHW))], 1)
 
 
 ARCHITECTURES: dict[str, Callable[[int], nn.Module]] = {
-    "VGG16": _VGG16,
-    "FaceNet64": lambda classes: _Face64(50, classes),
-    "IR152": lambda classes: _Face64(152, classes),
-    "FaceNet": lambda classes: _Face112(50, classes),
+    "VGG16": _vgg16,
+    "FaceNet64": partial(_face, 50, 64),
+    "IR152": partial(_face, 152, 64),
+    "FaceNet": partial(_face, 50, 112),
     "FIDInception": _fid_inception,
 }

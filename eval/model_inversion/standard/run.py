@@ -10,7 +10,7 @@ accuracy on clean images. What is undefined is null, and ``undefined`` says why.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +23,14 @@ from cprt.provenance import sign, write_run
 from cprt.records import write_json
 from cprt.tables import read_csv, write_csv
 from eval.model_inversion.collection.layouts import LAYOUTS, find_images
+from eval.model_inversion.standard.accuracy import accuracies, ranks
 from eval.model_inversion.standard.classifier import Classifier, Outputs
 from eval.model_inversion.standard.extraction import StudentSpec, train_student
-from eval.model_inversion.standard.features import EVALUATION_MODEL, LITERATURE, PRDC, nearness
-from eval.model_inversion.standard.measures import accuracies, distance, of_evaluation_model, ranks
+from eval.model_inversion.standard.features import EVALUATION_MODEL, LITERATURE, PRDC, Features, distance, nearness
 from eval.model_inversion.standard.spec import ClassifierSpec, ClassIndex
 
 HEADER = ("filename", "class", "prediction", "top5", "confidence", "predicted_class")
+_NEAR = ("feature_dimensions", "fid", *PRDC, "prdc_classes")
 
 
 @dataclass
@@ -54,13 +55,8 @@ class StandardArguments:
         "a network to train on the reconstructions for the knowledge-extraction score: see configs/mi/standard.yaml",
         None,
     )
-    k: int = option("neighbours in PRDC", 3)
-    batch_size: int = option("images at a time", 64)
-
-    def __post_init__(self) -> None:
-        for name in ("k", "batch_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+    k: int = option("neighbours in PRDC", 3, least=1)
+    batch_size: int = option("images at a time", 64, least=1)
 
 
 @dataclass(frozen=True)
@@ -89,12 +85,12 @@ class Files:
             (row["class"], row["filename"]): row["predicted_class"]
             for _, row in read_csv(predictions).need(("filename", "class", "predicted_class"))
         }
-        for path, name in zip(self.paths, self.classes, strict=True):
-            if (name, path.name) not in predicted:
-                raise InputError.at(predictions, f"has no row for {name}/{path.name}")
-        classes = [predicted[name, path.name] for path, name in zip(self.paths, self.classes, strict=True)]
-        names = [f"{name}/{path.name}" for path, name in zip(self.paths, self.classes, strict=True)]
-        return Files(self.paths, np.asarray(classes, dtype=object), names)
+        keys = [(name, path.name) for path, name in zip(self.paths, self.classes, strict=True)]
+        names = ["/".join(key) for key in keys]
+        for key, name in zip(keys, names, strict=True):
+            if key not in predicted:
+                raise InputError.at(predictions, f"has no row for {name}")
+        return Files(self.paths, np.asarray([predicted[key] for key in keys], dtype=object), names)
 
     def of_classes(self, names: set[str]) -> Files:
         """Those of some classes. Raises InputError where there are none."""
@@ -126,28 +122,43 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise InputError(f"{', '.join([*others, *(['student'] if student else [])])}: needs --private")
     index = spec.index(None if private is None else sorted(set(private.classes)), "classifier")
     claimed = images.logits(index)
-    real_classes = None if private is None else private.logits(index)
 
     classifier = Classifier.open(spec, "classifier")
     seen = classifier.see(images.paths, args.batch_size, "reconstructions")
-    of_private = None if private is None else classifier.see(private.paths, args.batch_size, "private images")
     figures = accuracies(seen, claimed)
-    near, reasons = of_evaluation_model(seen, claimed, of_private, real_classes, args.k)
+    reasons: dict[str, str | None] = {}
+    near: dict[str, Any] = dict.fromkeys(("feature_distance", *_NEAR))
     beside: dict[str, Any] = {"literature": None, "embedding": None}
-    if private is not None and real_classes is not None:
+    extraction = own = None
+    if private is not None:
+        real = Features(
+            classifier.see(private.paths, args.batch_size, "private images").features, private.logits(index)
+        )
+        fake = Features(seen.features, claimed)
+        near["feature_distance"], reasons["feature_distance"] = distance(fake, real)
+        found = nearness(fake, real, EVALUATION_MODEL, args.k)
+        near |= {name: found[name] for name in _NEAR}
+        reasons |= {note.split()[0].lower(): note for note in found["notes"]}  # FID and PRDC
         for name, other in others.items():
-            beside |= _in_features_of(other, name, (images, claimed), (private, real_classes), args)
+            network = Classifier.open(other, name, features_only=True)
+            fake, real = (
+                Features(
+                    network.see(files.paths, args.batch_size, f"features for {name}").features, files.logits(index)
+                )
+                for files in (images, private)
+            )
+            beside |= _in_features_of(other, name, fake, real, args.k)
+        if student is not None:
+            extraction = _extraction(student, images, claimed, private, clean, index, args)
+    else:
+        reasons = dict.fromkeys(("feature_distance", "fid", "prdc"), "no folder of private images was given")
     if "features" not in others:
         reasons["literature"] = "no ImageNet Inception was given (features)"
     reasons["top5_accuracy"] = None if figures["top5_accuracy"] is not None else "top 5 of 5 classes or fewer is all"
-    own = None
     if clean is not None:
         own = accuracies(classifier.see(clean.paths, args.batch_size, "clean images"), clean.logits(index))
     else:
         reasons["clean"] = "no folder of clean images was given"
-    extraction = None
-    if student is not None and private is not None:
-        extraction = _extraction(student, images, claimed, private, clean, index, args)
     report = {
         **figures,
         **near,
@@ -170,23 +181,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     print("\n  ".join([f"{args.out}: {first}", *more]))
 
 
-def _in_features_of(
-    spec: ClassifierSpec,
-    name: str,
-    images: tuple[Files, NDArray[np.int64]],
-    private: tuple[Files, NDArray[np.int64]],
-    args: StandardArguments,
-) -> dict[str, Any]:
+def _in_features_of(spec: ClassifierSpec, name: str, fake: Features, real: Features, k: int) -> dict[str, Any]:
     """``literature`` or ``embedding`` of the report: what another network's features say."""
-    network = Classifier.open(spec, name, features_only=True)
-    (fake, claimed), (real, real_classes) = (
-        (network.see(files.paths, args.batch_size, f"features for {name}").features, classes)
-        for files, classes in (images, private)
-    )
     if name == "features":
-        found = nearness(fake, claimed, real, real_classes, LITERATURE, args.k)
-        return {"literature": found | {"network": spec.record()}}
-    apart, reason = distance(fake, claimed, real, real_classes)
+        return {"literature": nearness(fake, real, LITERATURE, k) | {"network": spec.record()}}
+    apart, reason = distance(fake, real)
     return {name: {"feature_distance": apart, "note": reason, "network": spec.record()}}
 
 
@@ -201,7 +200,7 @@ def _extraction(
 ) -> dict[str, Any]:
     """Accuracy of a student of the reconstructions on private images of the attacked classes, and on clean ones."""
     student = train_student(spec, images.paths, claimed_N, len(index.names), "student")
-    found: dict[str, Any] = {"student": spec.record()}
+    found: dict[str, Any] = {"student": asdict(spec)}
     for name, files in (("private", private), ("clean", clean)):
         found[name] = None
         if files is not None:

@@ -64,17 +64,7 @@ class ClassifierSpec:
     @staticmethod
     def read(row: Mapping[str, Any], where: str) -> ClassifierSpec:
         """From a mapping, as YAML gives it. Raises InputError that begins with ``where`` and names the field."""
-        hints = typing.get_type_hints(ClassifierSpec)
-        for name in row:
-            if name not in hints:
-                raise InputError.at(where, f"unknown field (there are {', '.join(hints)})", field=str(name))
-        for spec_field in dataclasses.fields(ClassifierSpec):
-            needed = spec_field.default is dataclasses.MISSING and spec_field.default_factory is dataclasses.MISSING
-            if spec_field.name not in row:
-                if needed:
-                    raise InputError.at(where, "is missing: it must be stated", field=spec_field.name)
-            elif not fits(row[spec_field.name], hints[spec_field.name]):
-                raise InputError.at(where, f"{row[spec_field.name]!r} does not fit", field=spec_field.name)
+        check_fields(ClassifierSpec, row, where)
         numbers = {name: row[name] and [float(value) for value in row[name]] for name in ("mean", "std")}
         spec = ClassifierSpec(**{**row, **numbers})
         spec._check(where)
@@ -139,6 +129,19 @@ class ClassifierSpec:
             "weights": Path(self.weights).name,
             "weights_sha256": file_digest(self.weights),
         }
+
+
+def check_fields(kind: type, row: Mapping[str, Any], where: str) -> None:
+    """That a mapping has the fields of a dataclass, in their types. Raises InputError that names the field."""
+    hints = typing.get_type_hints(kind)
+    for name, value in row.items():
+        if name not in hints:
+            raise InputError.at(where, f"unknown field (there are {', '.join(hints)})", field=str(name))
+        if not fits(value, hints[name]):
+            raise InputError.at(where, f"{value!r} does not fit", field=name)
+    for one in dataclasses.fields(kind):
+        if one.name not in row and one.default is one.default_factory is dataclasses.MISSING:
+            raise InputError.at(where, "is missing: it must be stated", field=one.name)
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,13 @@ import numpy as np
 
 from cprt.answers.yes_no import NOT_SHOWN
 from cprt.errors import InputError
-from cprt.metrics.agreement import MISSING, alpha_of_terms, alpha_terms
-from cprt.metrics.bootstrap import ClusteredShare, cluster_interval, resample_clusters
-from cprt.tables import read_csv, write_csv
+from cprt.metrics.agreement import MISSING, alpha_of_terms, alpha_terms, defined
+from cprt.metrics.bootstrap import cluster_interval, resample_clusters
+from cprt.tables import read_csv
 from eval.model_inversion.compare.statistics import agreement, joint, pooled, stacked
-from eval.model_inversion.metrics.join import Key, Verdict, plain_class, read_judge
-from eval.model_inversion.metrics.rates import defined
+from eval.model_inversion.metrics.correction import Errors
+from eval.model_inversion.metrics.join import Key, Row, Verdict, plain_class, read_judge, write_verdicts
+from eval.model_inversion.metrics.rates import Counting
 from eval.model_inversion.study.sheets import SHEET, Asked, read_number
 
 MAJORITY = "majority"
@@ -56,7 +57,7 @@ def majority(sheets: Sequence[Said]) -> dict[int, str]:
     }
 
 
-def alpha(sheets: Sequence[Said], classes: Mapping[int, str], resamples: int, seed: int) -> dict[str, Any]:
+def alpha(sheets: Sequence[Said], classes: Mapping[int, str], counting: Counting) -> dict[str, Any]:
     """Krippendorff's, over yes and no, with its 95% interval over classes.
 
     Args:
@@ -68,37 +69,38 @@ def alpha(sheets: Sequence[Said], classes: Mapping[int, str], resamples: int, se
     sums = np.zeros((len(names), 3))
     np.add.at(sums, place, alpha_terms(cells.astype(np.int8)))
     found = defined(alpha_of_terms(sums.sum(axis=0)))
-    weights = resample_clusters(len(names), resamples, seed)
+    weights = resample_clusters(len(names), counting.resamples, counting.seed)
     interval = None if found is None else cluster_interval(sums, alpha_of_terms, weights)
     return {"alpha": found, "ci": {"alpha": interval}}
 
 
-def write_verdicts(folder: Path, said: Said, key: Mapping[int, Asked]) -> None:
+def write_rater(folder: Path, said: Said, key: Mapping[int, Asked]) -> None:
     """As ``cprt mi`` writes those of a judge: FOLDER/SETUP/judge.csv, and controls.csv in every set-up."""
     asked = [(key[number], label) for number, label in sorted(said.items())]
     controls = [(a.kind, a.file, a.claims, "", label) for a, label in asked if a.kind != "reconstruction"]
-    for setup in sorted({a.setup for a, _ in asked if a.kind == "reconstruction"}):
-        rows = [(a.file, a.claims, "", label) for a, label in asked if a.setup == setup and a.kind == "reconstruction"]
-        write_csv(folder / setup / "judge.csv", ("filename", "class", "response", "label"), rows)
-        write_csv(folder / setup / "controls.csv", ("kind", "filename", "class", "response", "label"), controls)
+    of_setup: dict[str, list[Row]] = {}
+    for a, label in asked:
+        if a.kind == "reconstruction":
+            of_setup.setdefault(a.setup, []).append((a.file, a.claims, "", label))
+    for setup, rows in of_setup.items():
+        write_verdicts(folder / setup, rows, controls)
 
 
 def control_rates(said: Said, key: Mapping[int, Asked]) -> dict[str, Any]:
     """Hit and false-alarm rate of a person, of what it answered with yes or no."""
-    rates = {}
-    for kind, name in (("positive", "hit_rate"), ("negative", "false_alarm_rate")):
-        classes: dict[str, Counter[str]] = {}
-        for number, label in said.items():
-            if key[number].kind == kind:
-                classes.setdefault(key[number].claims, Counter())[label] += 1
-        counts = [classes[name] for name in sorted(classes)]
-        share = ClusteredShare.of([one["yes"] for one in counts], [one["yes"] + one["no"] for one in counts])
-        rates[name] = {"n": share.whole, "rate": share.share, "ci": share.interval}
-    return rates
+    controls: dict[str, dict[str, Counter[str]]] = {"positive": {}, "negative": {}}
+    for number, label in said.items():
+        if key[number].kind in controls:
+            controls[key[number].kind].setdefault(key[number].claims, Counter())[label] += 1
+    errors = Errors.of(controls, labels=("yes", "no"))
+    return {
+        name: {"n": share.whole, "rate": share.share, "ci": share.interval}
+        for name, share in (("hit_rate", errors.hits), ("false_alarm_rate", errors.alarms))
+    }
 
 
 def with_judges(
-    raters: Mapping[str, Said], key: Mapping[int, Asked], run: Path, names: Mapping[str, str], resamples: int, seed: int
+    raters: Mapping[str, Said], key: Mapping[int, Asked], run: Path, names: Mapping[str, str], counting: Counting
 ) -> list[dict[str, Any]]:
     """How far what each rater says agrees with every judge of ``run``, on the reconstructions that both answered.
 
@@ -120,6 +122,6 @@ def with_judges(
         for judge, setups in judges.items():
             both = of_setup.keys() & setups.keys()
             tables = {names.get(id, id): joint(of_setup[id], setups[id], of_setup[id]) for id in sorted(both)}
-            counted = agreement(stacked(pooled(tables)), refused_as_no=False, resamples=resamples, seed=seed)
+            counted = agreement(stacked(pooled(tables)), counting)
             found.append({"rater": rater, "judge": judge, **counted})
     return found

@@ -21,9 +21,10 @@ from cprt.errors import InputError
 from cprt.files import write_text
 from cprt.pages.words import counted
 from cprt.provenance import sign, write_run
-from cprt.records import read_json, write_json
+from cprt.records import inside, read_json, write_json
 from cprt.tables import read_csv, write_csv
 from eval.model_inversion.compare.statistics import private_data
+from eval.model_inversion.metrics.rates import Counting
 from eval.model_inversion.metrics.show import figure, percent
 from eval.model_inversion.study.answers import (
     MAJORITY,
@@ -32,7 +33,7 @@ from eval.model_inversion.study.answers import (
     majority,
     read_sheet,
     with_judges,
-    write_verdicts,
+    write_rater,
 )
 from eval.model_inversion.study.sheets import KEY, SHEET, assign, draw, read_key
 
@@ -48,21 +49,12 @@ class StudyArguments:
     runs: str = option("folder that cprt mi wrote, with its panels")
     out: str = option("folder of the study", writes=("sheets", "key.csv", "instruction.txt", "raters", "study.json"))
     answers: list[str] = option("filled sheets; without them the study is drawn", factory=list)
-    reconstructions: int = option("reconstructions to draw, evenly over set-ups", 200)
-    controls: int = option("control pairs to draw, half of each kind", 40)
-    people: int = option("people who rate", 3)
-    each: int | None = option("pictures for each of them; null: all", None)
-    resamples: int = option("bootstrap resamples of the classes", 2000)
-    seed: int = option("seed of the draw, of the order and of the resamples", 0)
-
-    def __post_init__(self) -> None:
-        for name in ("reconstructions", "people", "each"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, not {value}")
-        for name in ("controls", "resamples", "seed"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative, not {getattr(self, name)}")
+    reconstructions: int = option("reconstructions to draw, evenly over set-ups", 200, least=1)
+    controls: int = option("control pairs to draw, half of each kind", 40, least=0)
+    people: int = option("people who rate", 3, least=1, most=1000)
+    each: int | None = option("pictures for each of them; null: all", None, least=1)
+    resamples: int = option("bootstrap resamples of the classes", 2000, least=0, most=100_000)
+    seed: int = option("seed of the draw, of the order and of the resamples", 0, least=0)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -113,15 +105,18 @@ def _evaluate(args: StudyArguments) -> None:
     everybody = majority(list(said.values()))
     sign("cprt mi-study", out / "run.json")
     for name, of_rater in {**said, MAJORITY: everybody}.items():
-        write_verdicts(out / "raters" / name, of_rater, key)
+        write_rater(out / "raters" / name, of_rater, key)
     manifest = read_json(judges / "setups.json")
+    if not isinstance(manifest, list) or not all(isinstance(inside(row).get("name"), str) for row in manifest):
+        raise InputError.at(judges / "setups.json", "is not as cprt mi writes it")
     write_json(out / "raters" / "setups.json", manifest)
-    setups = {row["id"]: row["name"] for row in manifest}
+    setups = {row.get("id"): row["name"] for row in manifest}
     classes = {
         number: f"{private_data(setups.get(one.setup, one.setup))}/{one.claims}"
         for number, one in key.items()
         if one.kind == "reconstruction"
     }
+    counting = Counting(resamples=args.resamples, seed=args.seed)
     report = {
         "raters": {
             name: {
@@ -135,8 +130,8 @@ def _evaluate(args: StudyArguments) -> None:
             "labels": dict(Counter(everybody[number] for number in classes if number in everybody)),
             **control_rates(everybody, key),
         },
-        **alpha(list(said.values()), classes, args.resamples, args.seed),
-        "judges": with_judges({MAJORITY: everybody, **said}, key, judges, setups, args.resamples, args.seed),
+        **alpha(list(said.values()), classes, counting),
+        "judges": with_judges({MAJORITY: everybody, **said}, key, judges, setups, counting),
     }
     write_json(out / "study.json", report)
     inputs = {f"answers of {name}": path for name, path in zip(names, args.answers, strict=True)}

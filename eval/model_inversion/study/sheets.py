@@ -44,9 +44,7 @@ def draw(run: Path, reconstructions: int, controls: int, seed: int) -> list[Aske
     Raises InputError where there are fewer, or where they were not shown as one picture.
     """
     rng = np.random.default_rng(seed)
-    rows = [row for _, row in read_jsonl(run / "queries.jsonl") if row.get("problem") is None]
-    if any(len(row.get("images", [])) != 1 for row in rows):
-        raise InputError.at(run / "queries.jsonl", "has queries of several pictures: run cprt mi with --layout panel")
+    rows = _read_queries(run / "queries.jsonl")
     by_setup: dict[str, list[Mapping[str, Any]]] = {}
     of_kind: dict[str, dict[str, Mapping[str, Any]]] = {kind: {} for kind in _KINDS}
     for row in rows:
@@ -71,6 +69,23 @@ def draw(run: Path, reconstructions: int, controls: int, seed: int) -> list[Aske
         Asked(number, row["setup"], row["kind"], row["class"], row["file"], row["images"][0])
         for number, row in enumerate((drawn[place] for place in rng.permutation(len(drawn))), start=1)
     ]
+
+
+def _read_queries(path: Path) -> list[dict[str, Any]]:
+    """Those that were asked, each of one picture. Raises InputError."""
+    rows = []
+    for line, row in read_jsonl(path):
+        if row.get("problem") is not None:
+            continue
+        images = row.get("images")
+        if not isinstance(images, list) or len(images) != 1:
+            raise InputError.at(path, "has queries of several pictures: run cprt mi with --layout panel", line)
+        texts = {"images": images[0], **{name: row.get(name) for name in ("setup", "kind", "class", "file")}}
+        for name, text in texts.items():
+            if not isinstance(text, str):
+                raise InputError.at(path, "is not as cprt mi writes it", line, name)
+        rows.append(row)
+    return rows
 
 
 def assign(count: int, people: int, each: int, seed: int) -> list[list[int]]:

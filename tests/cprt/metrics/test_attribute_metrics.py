@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sklearn.metrics import precision_recall_fscore_support
+from sklearn.metrics import (
+    average_precision_score,
+    brier_score_loss,
+    precision_recall_fscore_support,
+    roc_auc_score,
+)
 
-from cprt.metrics.attributes import FIGURES, evaluate_attributes
+from cprt.guidance.advice import compose
+from cprt.metrics.attributes import FIGURES, evaluate_attributes, evaluate_probabilities
 from cprt.taxonomy import Taxonomy
 
 KEYS = Taxonomy.default().keys
@@ -78,3 +84,72 @@ def test_images_without_named_attributes_count_against_coverage_only():
     }
     nothing = evaluate_attributes(as_sets(present), {})
     assert nothing["coverage"] == 0 and nothing["micro"]["f1"] is None and nothing["macro"]["f1"] is None
+
+
+def test_levels_are_over_the_counts_of_their_attributes():
+    present, named = drawn(60)
+    found = evaluate_attributes(as_sets(present), as_sets(named), resamples=0)
+    for level in (1, 2, 3, 4):
+        columns = [column for column, one in enumerate(Taxonomy.default().attributes) if one.level == level]
+        expected = precision_recall_fscore_support(present[:, columns], named[:, columns], average="micro")
+        assert [found["levels"][str(level)][name] for name in FIGURES] == pytest.approx(expected[:3])
+
+
+def test_what_an_error_costs_is_the_severity_that_it_changes():
+    """A missed passport in one of two photos, an invented age in the other."""
+    truth, named = {"a": ["gov_ids", "age"], "b": ["location"]}, {"a": ["age"], "b": ["location", "age"]}
+    found = evaluate_attributes(truth, named, resamples=50)
+    missed = (compose(["gov_ids", "age"]).score - compose(["age"]).score) / 2
+    invented = (compose(["location", "age"]).score - compose(["location"]).score) / 2
+    assert found["costs"]["gov_ids"]["missed"] == pytest.approx(missed) and found["costs"]["gov_ids"]["invented"] == 0
+    assert found["costs"]["age"]["invented"] == pytest.approx(invented) and found["costs"]["age"]["missed"] == 0
+    assert found["costliest"] == {"attribute": "gov_ids", "error": "missed", "cost": pytest.approx(missed)}
+    assert found["costs"]["gov_ids"]["ci"]["missed"] == pytest.approx([0, 2 * missed])
+    assert sum(found["costs"][key][error] > 0 for key in KEYS for error in ("missed", "invented")) == 2
+
+
+# --- Probabilities -------------------------------------------------------------------------------------------------
+
+
+def guessed(n: int) -> tuple[np.ndarray, np.ndarray]:
+    """(n, 22) present and probabilities with ties; the last attribute is never present."""
+    rng = np.random.default_rng(1)
+    present = rng.random((n, len(KEYS))) < rng.uniform(0.1, 0.5, len(KEYS))
+    present[:, -1], noise = False, rng.random(present.shape)
+    return present, np.round(np.clip(0.4 * present + 0.6 * noise, 0, 1), 1)
+
+
+def as_probabilities(matrix: np.ndarray) -> dict[str, dict[str, float]]:
+    return {str(row): dict(zip(KEYS, values.tolist(), strict=True)) for row, values in enumerate(matrix)}
+
+
+def test_figures_of_probabilities_equal_scikit_learns():
+    present, said = guessed(80)
+    found = evaluate_probabilities(as_sets(present), as_probabilities(said), resamples=0)
+    for column, key in enumerate(KEYS[:-1]):
+        entry = found["per_attribute"][key]
+        assert entry["auc"] == pytest.approx(roc_auc_score(present[:, column], said[:, column]))
+        assert entry["average_precision"] == pytest.approx(average_precision_score(present[:, column], said[:, column]))
+        assert entry["brier"] == pytest.approx(brier_score_loss(present[:, column], said[:, column]))
+    never = found["per_attribute"][KEYS[-1]]
+    assert never["auc"] is None and never["average_precision"] is None and never["brier"] is not None
+    assert found["all"]["auc"] == pytest.approx(roc_auc_score(present.ravel(), said.ravel()))
+    level_2 = [column for column, one in enumerate(Taxonomy.default().attributes) if one.level == 2]
+    expected = average_precision_score(present[:, level_2].ravel(), said[:, level_2].ravel())
+    assert found["levels"]["2"]["average_precision"] == pytest.approx(expected)
+    for row in found["reliability"]:
+        low, high = row["bin"]
+        inside = (said >= low) & ((said < high) | (high == 1))
+        assert row["n"] == inside.sum()
+        assert row["present"] == pytest.approx(present[inside].mean())
+        assert row["mean_probability"] == pytest.approx(said[inside].mean())
+
+
+def test_intervals_of_probabilities_are_those_of_the_resampled_images():
+    present, said = guessed(40)
+    found = evaluate_probabilities(as_sets(present), as_probabilities(said), resamples=100, seed=3)
+    rows = np.random.default_rng(3).integers(40, size=(100, 40))
+    for name, figure in (("auc", roc_auc_score), ("average_precision", average_precision_score)):
+        resampled = [figure(present[row].ravel(), said[row].ravel()) for row in rows]
+        assert found["all"]["ci"][name] == pytest.approx(np.percentile(resampled, [2.5, 97.5]).tolist())
+    assert found["per_attribute"][KEYS[-1]]["ci"]["auc"] is None

@@ -96,7 +96,7 @@ FILES += ["preprocessor_config", "video_preprocessor_config", "chat_template", "
 def test_a_file_that_is_no_json_object_is_named(base, name, content):
     path = base / f"{name}.json"
     path.write_bytes(content.encode("utf-8", "surrogateescape"))
-    for load in (load_processor, load_model):
+    for load in (load_processor, load_model)[: 1 if name == "tokenizer" else 2]:
         with pytest.raises(InputError) as error:
             load(str(base))
         assert str(error.value).startswith(f"{path}: is not ") and "\n" not in str(error.value)
@@ -156,6 +156,17 @@ def test_an_image_processor_that_cannot_work_is_one_line(base, field, value, max
     with pytest.raises(InputError) as error:
         load_processor(str(base), max_pixels=max_pixels)
     assert str(base) in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_size_of_photos_in_a_file_that_is_not_read_is_refused(base):
+    """Where processor_config.json holds the image processor's settings, those of the older file go unread."""
+    size = json.loads((base / "processor_config.json").read_text())["image_processor"]["size"]
+    edit(base / "preprocessor_config.json", size=size, patch_size=16)
+    load_processor(str(base))
+    for field, value in (("max_pixels", 4096), ("size", {**size, "longest_edge": 4096})):
+        edit(base / "preprocessor_config.json", **{"size": size, field: value})
+        with pytest.raises(InputError, match=f"preprocessor_config.json: field '{field}': is not read"):
+            load_processor(str(base))
 
 
 @pytest.mark.parametrize("values", [{}, {"patch_size": 14}, {"merge_size": 4}])
@@ -335,9 +346,13 @@ def test_adapters_whose_weights_do_not_fit_are_refused(model, copy, change, reas
         ({"lora_alpha": None}, "field 'lora_alpha'"),
         ({"lora_dropout": "x"}, "does not fit the model"),
         ({"rank_pattern": []}, "does not fit the model"),
+        ({"lora_alpha": 1e308}, "field 'lora_alpha': is not a number above 0 and up to 1,000,000"),
         ({"alpha_pattern": 3}, "does not fit the model"),
+        ({"alpha_pattern": {"q_proj": "x"}}, "field 'alpha_pattern.q_proj'"),
+        ({"alpha_pattern": {"q_proj": -1}}, "field 'alpha_pattern.q_proj'"),
         ({"task_type": "NO_SUCH_TASK"}, "does not fit the model"),
-        ({"bias": "some"}, "does not fit the model"),
+        ({"bias": "some"}, "holds no biases"),
+        ({"bias": "all"}, "holds no biases"),
         ({"arrow_config": {}}, "does not fit the model"),
         ({"init_lora_weights": "no_such_init"}, "does not fit the model"),
     ],

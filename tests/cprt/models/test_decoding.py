@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from brute_force import log_probabilities
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from cprt.models.decoding import SCORES, from_top_logprobs, stated_lead_in, summarise
+from cprt.models.decoding.score_tree import NUMBERS, ScoreTree
+from cprt.models.decoding.scores import SCORES, from_top_logprobs, stated_lead_in, summarise
 from cprt.models.local import LocalModel
-from cprt.models.score_tree import NUMBERS, ScoreTree
-from cprt.prompts import arrange
 
 LEAD_IN = '{"score": '
 SIZES = [(96, 96), (64, 128), (128, 64)]  # rows of different length, so that some are padded
@@ -36,28 +36,22 @@ def by_brute_force(
     What comes after a number of fewer than three decimals is looked at token by token: a digit or a point goes on with
     it, anything else ends it.
     """
-    import torch
-
-    processor, found = model.processor, np.zeros(len(SCORES))
-    prompt = processor.apply_chat_template(arrange(messages, model.model_type), add_generation_prompt=True)
+    tokenizer, found = model.processor.tokenizer, np.zeros(len(SCORES))
     size = model.model.get_output_embeddings().out_features
-    goes_on = torch.tensor([processor.tokenizer.decode([token])[:1] in set("0123456789.") for token in range(size)])
-    for start in range(0, len(numbers), 91):
-        some = numbers[start : start + 91]
-        inputs = processor(
-            text=[prompt + lead_in + number for number in some],
-            images=[[photo]] * len(some),
-            padding=True,
-            add_special_tokens=False,
-            return_tensors="pt",
-        )
-        with torch.inference_mode():
-            logits = model.model(**inputs, logits_to_keep=7).logits.double().log_softmax(-1)
-        for row, number in enumerate(some):
-            ids = inputs["input_ids"][row, -len(number) :]  # of a token a character
-            steps = logits[row, -len(number) - 1 : -1].gather(-1, ids[:, None])[:, 0]
-            ends = 1 - float(logits[row, -1][goes_on].exp().sum()) if len(number) < 5 else 1.0
-            found[round(float(number) * 1000)] += float(steps.sum().exp()) * ends
+    goes_on = [tokenizer.decode([token])[:1] in set("0123456789.") for token in range(size)]
+    columns = zip(
+        *tokenizer([lead_in + number for number in NUMBERS], add_special_tokens=False)["input_ids"], strict=False
+    )
+    start = next(place for place, tokens in enumerate(columns) if len(set(tokens)) > 1)  # where the numbers part
+    for first in range(0, len(numbers), 91):
+        some = numbers[first : first + 91]
+        answers = [tokenizer(lead_in + number, add_special_tokens=False)["input_ids"] for number in some]
+        for number, ids, of_answer in zip(
+            some, answers, log_probabilities(model, messages, photo, answers), strict=True
+        ):
+            written = sum(of_answer[place, ids[place]] for place in range(start, len(ids)))
+            ends = 1 - np.exp(of_answer[len(ids), goes_on]).sum() if len(number) < 5 else 1.0
+            found[round(float(number) * 1000)] += math.exp(written) * ends
     return found
 
 
@@ -86,7 +80,7 @@ def test_one_pass_over_the_tree_equals_one_for_each_of_the_1115_numbers(demo_bas
 def test_a_model_of_another_family_gives_the_same_distribution_as_brute_force(
     tiny_mllama: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("cprt.models.decoding.LEAST", 0.0)  # nothing is probable to a random model
+    monkeypatch.setattr("cprt.models.decoding.scores.LEAST", 0.0)  # nothing is probable to a random model
     content = [{"type": "text", "text": "Look."}, {"type": "image"}, {"type": "text", "text": "Score?"}]
     messages = [{"role": "user", "content": content}]
     longer = [{"role": "user", "content": [*content, {"type": "text", "text": "Say it in one number."}]}]
@@ -96,7 +90,7 @@ def test_a_model_of_another_family_gives_the_same_distribution_as_brute_force(
     expected = by_brute_force(model, messages, photos()[0], LEAD_IN, some)
     assert some == ["0.35", "0.71", "0.350", "0.404", "0.710"] and np.count_nonzero(expected) == 3
     for place in np.flatnonzero(expected):
-        assert answers[0].distribution[SCORES[place]] == pytest.approx(expected[place], rel=1e-3)
+        assert answers[0].distribution[SCORES[place]] == pytest.approx(expected[place], rel=1e-3, abs=0)
     assert answers[1].distribution != answers[0].distribution
 
 
@@ -124,13 +118,14 @@ def test_whatever_a_tokenizer_makes_of_the_numbers_their_probabilities_are_those
     lead = tree.lead(encode, longer)
     assert [*lead, *tree.paths[NUMBERS.index("0.712")]] == encode(longer + "0.712")
     vocabulary = max(token for path in tree.paths for token in path) + 5
-    logits = np.random.default_rng(width).normal(0, 2, (len(tree.tokens) + 1, vocabulary))
+    logits = np.random.default_rng(width).normal(0, 2, (len(tree.tree.nodes), vocabulary))
     log_probabilities = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
     continues = np.random.default_rng(0).random(vocabulary) < 0.3
-    place = {(): 0}
-    for token, ancestors in zip(tree.tokens, tree.ancestors, strict=True):
-        assert tree.tokens[ancestors[-1]] == token and len(ancestors) == tree.depths[ancestors[-1]]
-        place[tuple(tree.tokens[ancestor] for ancestor in ancestors)] = ancestors[-1] + 1
+    place, of_node = {(): 0}, [()]
+    for token, parent, depth in zip(tree.tree.tokens, tree.tree.parents, tree.tree.depths, strict=True):
+        of_node.append((*of_node[parent], token))
+        place[of_node[-1]] = len(of_node) - 1
+        assert len(of_node[-1]) == depth
     shared, expected = len(encode(LEAD_IN + "0")) - len(tree.paths[0]), np.zeros(len(SCORES))
     for number in NUMBERS:
         path = tuple(encode(LEAD_IN + number)[shared:])
@@ -139,7 +134,7 @@ def test_whatever_a_tokenizer_makes_of_the_numbers_their_probabilities_are_those
         expected[round(float(number) * 1000)] += written * ends
     found = tree.probabilities(log_probabilities, continues)
     assert found == pytest.approx(expected) and 0 < found.sum() < 1
-    assert len(tree.tokens) == 116
+    assert len(tree.tree.tokens) == 116
 
 
 def test_a_model_that_writes_few_decimals_is_believed(demo_base: Path):
@@ -150,8 +145,8 @@ def test_a_model_that_writes_few_decimals_is_believed(demo_base: Path):
         return tokenizer(text, add_special_tokens=False)["input_ids"]
 
     tree, (zero, end) = ScoreTree.build(encode, LEAD_IN), (encode("0")[0], encode("}")[0])
-    log_probabilities = np.full((len(tree.tokens) + 1, len(tokenizer)), -20.0)
-    log_probabilities[0, zero], log_probabilities[1 + tree.tokens.index(zero), end] = math.log(0.98), math.log(0.99)
+    log_probabilities = np.full((len(tree.tree.nodes), len(tokenizer)), -20.0)
+    log_probabilities[0, zero], log_probabilities[tree.tree.nodes[(zero,)], end] = math.log(0.98), math.log(0.99)
     continues = np.array([tokenizer.decode([token])[:1] in set("0123456789.") for token in range(len(tokenizer))])
     found = summarise(dict(zip(SCORES, tree.probabilities(log_probabilities, continues), strict=True)))
     assert found.mass == pytest.approx(0.98, abs=0.01) and found.mean == pytest.approx(0.0, abs=1e-3)

@@ -22,6 +22,7 @@ import pytest
 from loopback import FAULTS, Misbehaving, first_try_fails, identity
 from PIL import Image, PngImagePlugin
 
+from cprt.answers.structure import structure
 from cprt.errors import InputError
 from cprt.images import load_image
 from cprt.models.ask import Model
@@ -37,6 +38,7 @@ from cprt.models.rate_limiter import (
 )
 from cprt.models.response_cache import ResponseCache
 from cprt.models.spec import ModelSpec, Request, Response
+from cprt.taxonomy import Taxonomy
 
 SECRET = "sk-test-5Q9vXkW2mZ8"
 SERVED = {"name": "a", "model": "m", "base_url": "http://localhost/v1"}
@@ -237,6 +239,62 @@ def test_a_bare_400_that_is_not_about_logprobs_costs_one_more_call_and_drops_not
         responses = ask(server, asked, top_logprobs=20, concurrency=1)
     assert [response.error for response in responses] == ["HTTP 400", None, "HTTP 400"]
     assert responses[1].dropped == () and responses[1].logprobs and len(server.bodies) == 2 + 1 + 1
+
+
+FORM = structure("score", Taxonomy.default())
+LLAMA_CPP = "failed to parse grammar"
+OPENAI = "Invalid parameter: 'response_format' of type 'json_schema' is not supported with this model."
+
+
+@pytest.mark.parametrize(
+    ("refuses", "message", "top_logprobs", "calls", "dropped"),
+    [
+        ((), "", None, 3, ()),
+        (("response_format",), OPENAI, None, 1 + 3, ("response_format",)),
+        (("response_format",), "This response_format type is unavailable now", 2, 1 + 3, ("response_format",)),
+        (("response_format",), LLAMA_CPP, None, 1 + 3, ("response_format",)),
+        (("response_format",), "", 2, 1 + 3, ("response_format",)),
+        (("response_format", "logprobs"), "", 2, 2 + 3, ("logprobs", "response_format")),
+        (("logprobs",), "'logprobs' is not supported with this model", 2, 1 + 3, ("logprobs",)),
+    ],
+)
+def test_a_form_is_asked_for_as_a_schema_and_where_that_is_refused_not(
+    refuses: tuple[str, ...], message: str, top_logprobs: int | None, calls: int, dropped: tuple[str, ...]
+):
+    """Endpoints that take it, refuse it by name, in other words, or in none."""
+
+    def server_of_some(body: dict[str, Any]) -> Any:
+        if any(name in body for name in refuses):
+            return 400, {"error": {"message": message}} if message else {}
+        logprobs = {"content": [{"token": "a", "logprob": -0.5}]} if "logprobs" in body else None
+        choice = {"message": {"content": "0.7"}, "finish_reason": "stop", "logprobs": logprobs}
+        if "response_format" in body:
+            schema = body["response_format"]["json_schema"]["schema"]
+            choice["message"]["content"] = json.dumps(dict.fromkeys(schema["required"], 0.7))
+        return 200, {"choices": [choice]}
+
+    asked = [replace(ask_text(str(n)), structure=FORM) for n in range(3)]
+    with Misbehaving(server_of_some) as server:
+        responses = ask(server, asked, top_logprobs=top_logprobs, concurrency=1)
+    said = "0.7" if "response_format" in dropped else '{"score": 0.7}'
+    assert [(response.text, response.dropped) for response in responses] == [(said, dropped)] * 3
+    assert len(server.bodies) == calls
+    first = server.bodies[0]["response_format"]
+    assert first["type"] == "json_schema" and first["json_schema"]["strict"] is True
+    assert first["json_schema"]["schema"]["required"] == ["score"]
+    kept = Response.read(json.loads(json.dumps(responses[0].row())))
+    assert kept.dropped == dropped
+
+
+def test_a_photo_that_is_refused_does_not_cost_the_form():
+    def picky(body: dict[str, Any]) -> Any:
+        return (400, {}) if body["messages"][0]["content"][0]["text"] == "bad" else ('{"score": 0.7}', "stop")
+
+    with Misbehaving(picky) as server:
+        asked = [replace(ask_text(text), structure=FORM) for text in ("bad", "good", "bad")]
+        responses = ask(server, asked, concurrency=1)
+    assert [response.error for response in responses] == ["HTTP 400", None, "HTTP 400"]
+    assert responses[1].dropped == () and len(server.bodies) == 2 + 1 + 1
 
 
 def test_an_ending_that_is_none_is_asked_again_and_named_in_the_end():

@@ -79,7 +79,7 @@ def with_attributes(*rows: str) -> np.ndarray:
 
 def run(folder: Path, x: np.ndarray, *options: str) -> dict[str, Any]:
     labels = write_labels(folder / "labels.jsonl", x)
-    main(["--labels", str(labels), "--out", str(folder / "out"), "--seeds", "2", *options])
+    main(["--labels", str(labels), "--out", str(folder / "out"), "--seeds", "2", "--settings", "false", *options])
     return json.loads((folder / "out" / "boundaries.json").read_text())
 
 
@@ -264,6 +264,24 @@ def test_the_papers_size_gives_ordered_bands_and_two_pictures(tmp_path: Path, ca
     for name in ("embeddings.png", "scores.png"):
         assert colors_in(tmp_path / "out" / name) >= set(range(4))
     assert "+0." in capsys.readouterr().out
+
+
+def test_each_choice_of_ours_is_changed_alone(tmp_path: Path, capsys):
+    x = drawn((30, 30, 30, 30))
+    result = run(tmp_path, x, "--epochs", "3", "--settings", "true", "--seeds", "1")
+    each = result["spread"]["settings"]["1"]["lower"]
+    changed = ["learning_rate 0.000333333", "learning_rate 0.003", "weight_decay 0", "weight_decay 0.1"]
+    changed += ["batch_size 128", "batch_size 512", "epsilon 1e-08", "epsilon 0.0001"]
+    assert list(each) == ["as chosen", *changed]
+    for name in ("learning_rate 0.003", "epsilon 0.0001"):
+        option, value = name.split()
+        again = run(tmp_path, x, "--epochs", "3", f"--{option}", value)
+        for level, band in again["bands"].items():
+            assert result["spread"]["settings"][level]["lower"][name] == pytest.approx(band["lower"], abs=1e-12)
+    spread = result["spread"]["settings"]["1"]
+    assert (spread["lowest"], spread["highest"]) == (min(each.values()), max(each.values()))
+    run(tmp_path, x, "--epochs", "3", "--settings", "true", "--seeds", "1")
+    assert f"{spread['lowest']:.3f} to {spread['highest']:.3f}" in capsys.readouterr().out
 
 
 def colors_in(path: Path) -> set[int]:

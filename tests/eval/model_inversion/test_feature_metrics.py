@@ -11,6 +11,7 @@ from eval.model_inversion.standard.features import (
     EVALUATION_MODEL,
     LITERATURE,
     PRDC,
+    Features,
     frechet_distance,
     nearest_squared,
     nearness,
@@ -22,7 +23,7 @@ def test_the_nearest_private_image_is_sought_within_the_class_and_class_0_is_a_c
     rng = np.random.default_rng(0)
     fake, real = rng.normal(size=(40, 7)), rng.normal(size=(60, 7))
     of_fake, of_real = rng.integers(0, 4, 40), rng.integers(0, 3, 60)  # nothing real of class 3
-    found = nearest_squared(fake, of_fake, real, of_real)
+    found = nearest_squared(Features(fake, of_fake), Features(real, of_real))
     for name in range(3):
         distances, _ = NearestNeighbors(n_neighbors=1).fit(real[of_real == name]).kneighbors(fake[of_fake == name])
         assert found[of_fake == name] == pytest.approx(distances[:, 0] ** 2)
@@ -56,7 +57,7 @@ def test_fid_of_fewer_images_than_features_is_that_of_the_limit(n_fake: int, n_r
 def test_few_images_make_no_fid_of_e_and_a_noted_one_of_the_literature(n_fake: int, n_real: int):
     rng = np.random.default_rng(2)
     fake, real = rng.normal(size=(n_fake, 6)), rng.normal(size=(n_real, 6))
-    sides = fake, np.zeros(n_fake), real, np.zeros(n_real)
+    sides = Features(fake, np.zeros(n_fake)), Features(real, np.zeros(n_real))
     by_e, by_literature = (nearness(*sides, convention, 3) for convention in (EVALUATION_MODEL, LITERATURE))
     assert by_e["fid"] is None
     assert by_literature["fid"] == (None if n_fake == 1 else pytest.approx(frechet_distance(fake, real)))
@@ -71,11 +72,11 @@ def test_only_attacked_classes_count_and_class_0_is_one_of_them(convention: str)
     rng = np.random.default_rng(5)
     fake, real = rng.normal(size=(40, 3)), rng.normal(size=(90, 3))
     of_fake, of_real = np.arange(40) % 2, np.arange(90) % 3  # class 2 is not attacked
-    found = nearness(fake, of_fake, real + 100 * (of_real == 2)[:, None], of_real, convention, 3)
+    found = nearness(Features(fake, of_fake), Features(real + 100 * (of_real == 2)[:, None], of_real), convention, 3)
     kept = real[of_real < 2]
     assert found["fid"] == pytest.approx(frechet_distance(fake, kept))
     assert (found["images"], found["private_images"], found["prdc_classes"], found["notes"]) == (40, 60, 2, [])
-    zero = nearness(fake[of_fake == 0], of_fake[of_fake == 0], real, of_real, convention, 3)
+    zero = nearness(Features(fake[of_fake == 0], np.zeros(20)), Features(real, of_real), convention, 3)
     assert zero["fid"] == pytest.approx(frechet_distance(fake[of_fake == 0], real[of_real == 0]))
     assert zero["convention"] == convention
 
@@ -106,11 +107,11 @@ def test_prdc_of_the_literature_is_ppas():
     rng = np.random.default_rng(6)
     fake, real = rng.normal(size=(45, 4)), 0.7 * rng.normal(size=(70, 4)) + 0.3
     of_fake, of_real = np.arange(45) % 3, np.arange(70) % 3
-    figures, classes, _ = prdc(fake, of_fake, real, of_real, 3, LITERATURE)
+    figures, classes, _ = prdc(Features(fake, of_fake), Features(real, of_real), 3, LITERATURE)
     expected = [ppa_by_hand(fake[of_fake == name], real[of_real == name], 3) for name in range(3)]
     for name in PRDC:
         assert figures[name] == pytest.approx(np.mean([one[name] for one in expected])), name
-    other, _, _ = prdc(fake, of_fake, real, of_real, 3, EVALUATION_MODEL)
+    other, _, _ = prdc(Features(fake, of_fake), Features(real, of_real), 3, EVALUATION_MODEL)
     assert classes == 3 and all(figures[name] != other[name] for name in ("precision", "recall", "density"))
 
 
@@ -137,7 +138,7 @@ def test_prdc_is_the_mean_over_classes_of_its_definition(k: int, capsys: pytest.
     rng = np.random.default_rng(3)
     fake, real = rng.normal(size=(45, 4)), rng.normal(size=(55, 4)) + 0.6
     of_fake, of_real = np.arange(45) % 3, np.arange(55) % 3
-    figures, classes, reason = prdc(fake, of_fake, real, of_real, k)
+    figures, classes, reason = prdc(Features(fake, of_fake), Features(real, of_real), k)
     expected = [prdc_by_hand(fake[of_fake == name], real[of_real == name], k) for name in range(3)]
     assert (classes, reason) == (3, None)
     for name in PRDC:
@@ -149,9 +150,9 @@ def test_prdc_leaves_out_classes_that_are_too_small_and_says_so():
     rng = np.random.default_rng(4)
     fake, real = rng.normal(size=(9, 4)), rng.normal(size=(20, 4))
     of_fake, of_real = np.asarray([0] * 5 + [1] * 4), np.asarray([0] * 10 + [1] * 10)
-    figures, classes, reason = prdc(fake, of_fake, real, of_real, 3)
+    figures, classes, reason = prdc(Features(fake, of_fake), Features(real, of_real), 3)
     alone = prdc_by_hand(fake[:5], real[:10], 3)
     assert classes == 1 and reason is not None and "1 of 2 classes" in reason
     assert {name: figures[name] for name in PRDC} == pytest.approx(alone)
-    nothing, classes, reason = prdc(fake[5:], of_fake[5:], real, of_real, 3)
+    nothing, classes, reason = prdc(Features(fake[5:], of_fake[5:]), Features(real, of_real), 3)
     assert (set(nothing.values()), classes) == ({None}, 0) and reason is not None

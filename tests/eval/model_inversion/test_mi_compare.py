@@ -298,7 +298,11 @@ def test_the_page_holds_every_figure_with_its_interval_and_what_controls_and_ref
         assert (row["Set-up"], row["Judge"]) == (known["setup"], known["judge"])
         assert row["n"] == (f"{known['n']} TP {known['tp']} · FP {known['fp']} FN {known['fn']} · TN {known['tn']}")
         low, high = known["ci"]["fpr"]
-        assert row["FPR"] == f"{100 * known['fpr']:.2f}% {100 * low:.2f} to {100 * high:.2f}"
+        corrected = ""
+        if known["fpr_corrected"] is not None:
+            bounds = " to ".join(f"{100 * bound:.2f}" for bound in known["ci"]["fpr_corrected"] or [])
+            corrected = f" corrected {100 * known['fpr_corrected']:.2f}% {bounds}".rstrip()
+        assert row["FPR"] == f"{100 * known['fpr']:.2f}% {100 * low:.2f} to {100 * high:.2f}{corrected}"
         low, high = known["ci"]["kappa"]
         assert row["Kappa"] == f"{known['kappa']:.3f} {low:.3f} to {high:.3f}".replace("-", "−")
         if known["controls"] is None:
@@ -397,6 +401,28 @@ def test_a_bad_list_is_refused_with_line_and_field(tmp_path: Path, text: str, co
     with pytest.raises(InputError, match=complaint) as caught:
         compare(tmp_path / "out", "--setups", listing(tmp_path, text))
     assert "\n" not in str(caught.value) and not (tmp_path / "out").exists()
+
+
+def test_further_models_stand_in_the_cell_of_the_transfer_with_their_own_naturals(folders: Path, tmp_path: Path):
+    for setup in SETUPS[:1]:
+        for name, share in (("of_e", 5), ("of_other", 10)):
+            rows = [(f"{i}.png", "yes" if i < share else "no") for i in range(40)]
+            write_csv(tmp_path / name / setup.id / "prediction.csv", "filename,prediction", rows)
+    standard = str(folders / "standard")
+    words = ["--runs", str(folders / "n1"), "--standard", standard, "--target", standard, "--others", f"Net={standard}"]
+    words += ["--naturals", str(tmp_path / "of_e"), "--naturals_others", f"Net={tmp_path / 'of_other'}"]
+    result = compare(tmp_path / "out", *words)
+    rows = {(row["setup"], row["judge"]): row for row in result["rows"]}
+    row = rows[SETUPS[0].name, "gemini"]
+    assert (row["natural_rate"], row["type_i_transfer_to"]["Net"]["natural_rate"]) == (0.125, 0.25)
+    assert row["type_i_transfer_to"]["Net"]["transfer"] == row["type_i_transfer"] == 1.0
+    assert rows[SETUPS[1].name, "gemini"]["type_i_transfer_to"]["Net"]["natural_rate"] is None
+    (shown, *_) = [
+        line["Type-I transfer"]
+        for line in listed((tmp_path / "out" / "compare.html").read_text(), "setups")
+        if line["Set-up"] == SETUPS[0].name
+    ]
+    assert re.fullmatch(r"100.00% .* naturals 12.50% .* to Net 100.00% .* naturals 25.00% .*", shown)
 
 
 def test_options_that_do_not_fit_are_refused(folders: Path, tmp_path: Path):

@@ -13,16 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cprt.errors import InputError
-from eval.model_inversion.metrics.evaluation import Counting, Inputs, evaluate
+from eval.model_inversion.metrics.evaluation import Inputs, evaluate
 from eval.model_inversion.metrics.join import (
     LABELS,
-    aligned,
     join_report,
+    named_like,
     read_classifier,
     read_controls,
     read_judge,
     read_naturals,
 )
+from eval.model_inversion.metrics.rates import Counting
 
 
 def write(path: Path, text: str) -> Path:
@@ -171,14 +172,16 @@ def test_a_judges_file_given_as_standard_is_refused(tmp_path: Path):
 def test_names_that_differ_after_id_and_t_join_as_the_public_code_joins_them(tmp_path: Path):
     judge = read_judge(write(tmp_path / "j.csv", "filename,label\nID=5_T=1_CT=0.86.png,yes\nID=5_T=2_CT=0.9.png,no\n"))
     other = read_classifier(write(tmp_path / "e.csv", "filename,prediction\nID=5_T=1_P=7.jpg,yes\nID=6_T=2.png,no\n"))
-    here, there, by = aligned(judge, other)
-    assert by == "class, ID and T" and here.keys() & there.keys() == {("1", "ID=5_T=1")}
-    assert here["2", "ID=5_T=2"].label == "no"
+    there, by = named_like(other, judge)
+    assert by == "class, ID and T" and set(there) == {("1", "ID=5_T=1_CT=0.86.png"), ("2", "ID=6_T=2.png")}
+    assert there["2", "ID=6_T=2.png"].label == "no"
     # Where names meet they are left alone, and rows that would coincide are not joined.
     same = read_classifier(write(tmp_path / "s.csv", "filename,prediction\nID=5_T=1_CT=0.86.png,yes\n"))
-    assert aligned(judge, same)[2] == "class and file"
+    assert named_like(same, judge) == (same, "class and file")
     text = "filename,prediction\nID=5_T=1_a.png,yes\nID=5_T=1_b.png,no\n"
-    assert aligned(judge, read_classifier(write(tmp_path / "t.csv", text)))[2] == "class and file"
+    twice = read_classifier(write(tmp_path / "t.csv", text))
+    assert named_like(twice, judge) == (twice, "class and file")
+    assert named_like(judge, twice) == (judge, "class and file")
 
 
 def test_files_that_do_not_meet_are_refused_with_examples(tmp_path: Path):
@@ -218,6 +221,14 @@ def test_natural_images_need_no_class(tmp_path: Path):
     assert read_naturals(write(tmp_path / "n.csv", with_class)) == {"1": {False: 1}, "2": {False: 1}}
     with pytest.raises(InputError, match=r"n.csv:4: field 'filename': '2/x/a.jpg' is there already in line 3"):
         read_naturals(write(tmp_path / "n.csv", with_class + "x/a.jpg,yes,2\n"))
+
+
+def test_natural_images_are_counted_in_the_order_of_the_file(tmp_path: Path):
+    """Sums of classes in the order of a set would differ in their last digit from run to run."""
+    names = [f"{number}.jpg" for number in range(40)]
+    file = write(tmp_path / "n.csv", "filename,prediction\n" + "".join(f"{name},yes\n" for name in names))
+    for target in (None, file):
+        assert list(read_naturals(file, target)) == [f"/{name}" for name in names]
 
 
 def test_natural_images_count_where_the_target_accepts_them(tmp_path: Path):

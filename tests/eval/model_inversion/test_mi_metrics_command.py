@@ -216,7 +216,11 @@ def test_type_i_transfer_to_several_evaluation_models(tmp_path: Path, capsys: py
     target = write_csv(tmp_path / "t.csv", "filename,prediction", rows)
     second = [(name, "yes" if i == 0 else "no") for i, (name, _) in enumerate(rows) if i != 5]
     other = write_csv(tmp_path / "other.csv", "filename,prediction", second)
-    found = measure(tmp_path, "--target", str(target), "--others", f"ResNet={other}", f"Third={target}")
+    taken = write_csv(
+        tmp_path / "n.csv", "filename,prediction", [(f"{i}.png", "yes" if i < 3 else "no") for i in range(20)]
+    )
+    words = ["--target", str(target), "--others", f"ResNet={other}", f"Third={target}"]
+    found = measure(tmp_path, *words, "--naturals_others", f"ResNet={taken}")
     to = found["type_i_transfer_to"]
     assert {name: (row["n"], row["transfer"]) for name, row in to.items()} == {
         "E": (6, pytest.approx(4 / 6)),
@@ -224,11 +228,36 @@ def test_type_i_transfer_to_several_evaluation_models(tmp_path: Path, capsys: py
         "Third": (6, 1.0),
     }
     assert to["E"]["transfer"] == found["type_i_transfer"] and to["E"]["ci"] == found["ci"]["type_i_transfer"]
-    assert "Type-I transfer to ResNet        20.00% [" in capsys.readouterr().out
+    assert {name: row["natural_rate"] for name, row in to.items()} == {"E": None, "ResNet": 0.15, "Third": None}
+    printed = capsys.readouterr().out
+    assert (
+        "Type-I transfer to ResNet        20.00% [" in printed and "natural images ResNet accepts  15.00% [" in printed
+    )
+    with pytest.raises(InputError, match="naturals_others: 'Fourth' is none of --others"):
+        measure(tmp_path, *words, "--naturals_others", f"Fourth={taken}")
     assert "other ResNet" in json.loads((tmp_path / "m.run.json").read_text())["inputs"]
     for wrong in ("ResNet", "=x.csv", "E=x.csv", "a="):
         with pytest.raises(InputError, match="must be NAME=PATH"):
             measure(tmp_path, "--others", wrong)
+
+
+def test_every_file_may_call_images_otherwise_behind_id_and_t(tmp_path: Path):
+    """As the public code joins: E, T and a further model, each with names of its own."""
+    said = [("yes", "yes"), ("no", "yes"), ("no", "no"), ("no", "yes")]
+    names = {who: [f"ID={i}_T={i % 2}_{who}=0.{i}.png" for i in range(4)] for who in ("CT", "E", "P", "X")}
+    write_csv(tmp_path / "judge.csv", "filename,label", [(n, j) for n, (j, _) in zip(names["CT"], said, strict=True)])
+    verdicts = [(n, e) for n, (_, e) in zip(names["E"], said, strict=True)]
+    write_csv(tmp_path / "prediction.csv", "filename,prediction", verdicts)
+    target = write_csv(tmp_path / "t.csv", "filename,prediction", [(n, "yes") for n in names["P"]])
+    other = write_csv(tmp_path / "x.csv", "filename,prediction", [(n, "no") for n in names["X"]])
+    found = measure(tmp_path, "--target", str(target), "--others", f"Other={other}")
+    assert (found["join"]["by"], found["join"]["matched"], found["join"]["target"]["matched"]) == (
+        "class, ID and T",
+        4,
+        4,
+    )
+    assert (found["tp"], found["fp"], found["type_i"], found["type_i_transfer"]) == (1, 2, 3, pytest.approx(2 / 3))
+    assert found["type_i_transfer_to"]["Other"]["transfer"] == 0
 
 
 def test_natural_images_that_t_rejects_do_not_count(tmp_path: Path):
@@ -310,7 +339,7 @@ def test_resamples_can_be_none_but_not_negative(tmp_path: Path):
     write_pairs(tmp_path, [("yes", "yes"), ("no", "no"), ("no", "yes")])
     found = measure(tmp_path, "--resamples", "0")
     assert found["ci"]["kappa"] is None and found["ci"]["fpr"] is not None
-    with pytest.raises(InputError, match="resamples must not be negative"):
+    with pytest.raises(InputError, match="resamples must be 0 to 100,000"):
         measure(tmp_path, "--resamples", "-1")
 
 

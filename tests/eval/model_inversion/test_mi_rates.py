@@ -43,7 +43,7 @@ def spread_out(counts: np.ndarray, classes: int = 25) -> np.ndarray:
 def test_every_rate_equals_scikit_learns(cells: list[int], refused_as_no: bool, classes: int):
     counts = np.array(cells).reshape(5, 2)
     by_class = spread_out(counts, classes)
-    measured, _ = rates.measure(by_class, refused_as_no=refused_as_no, resamples=0)
+    measured, _ = rates.measure(by_class, rates.Counting(refused_as_no=refused_as_no, resamples=0))
     figures = measured.figures
     label, accepted = rows_of(counts)
     n = len(label)
@@ -65,11 +65,11 @@ def test_every_rate_equals_scikit_learns(cells: list[int], refused_as_no: bool, 
 
 def test_an_empty_denominator_is_undefined_not_zero():
     """Fault 4 of the public code."""
-    measured, _ = rates.measure(spread_out(table(tp=3, tn=0, fp=0, fn=2)))
+    measured, _ = rates.measure(spread_out(table(tp=3, tn=0, fp=0, fn=2)), rates.Counting())
     figures, intervals = measured.figures, measured.intervals
     assert (figures["fpr"], figures["tnr"], intervals["fpr"], intervals["tnr"]) == (None,) * 4
     assert (figures["tpr"], figures["fnr"]) == (0.6, 0.4)
-    measured, _ = rates.measure(spread_out(table(0, 0, 0, 0, refused=(2, 1))))
+    measured, _ = rates.measure(spread_out(table(0, 0, 0, 0, refused=(2, 1))), rates.Counting())
     figures = measured.figures
     assert (figures["n"], figures["accuracy_judge"], figures["kappa"]) == (3, 0.0, None)
     assert {figures[name] for name in ("fpr", "fnr", "tpr", "tnr")} == {None} and measured.intervals["kappa"] is None
@@ -80,7 +80,8 @@ def test_bootstrap_intervals_equal_those_of_resampled_classes():
     chances = rng.dirichlet([4, 1, 1.5, 2], 60)
     by_class = np.zeros((60, 5, 2), dtype=np.int64)
     by_class[:, :2] = np.stack([rng.multinomial(7, chance) for chance in chances]).reshape(60, 2, 2)
-    measured, _ = rates.measure(by_class, resamples=4000, seed=3)
+    counting = rates.Counting(resamples=4000, seed=3)
+    measured, _ = rates.measure(by_class, counting)
     kappas, gaps = [], []
     for _ in range(3000):
         (fn, tp), (tn, fp) = by_class[rng.integers(60, size=60)].sum(axis=0)[:2]
@@ -93,15 +94,17 @@ def test_bootstrap_intervals_equal_those_of_resampled_classes():
         middle, half = np.mean(np.percentile(values, [2.5, 97.5])), np.ptp(np.percentile(values, [2.5, 97.5])) / 2
         assert (low + high) / 2 == pytest.approx(middle, abs=0.1 * half)
         assert 0.97 * half < (high - low) / 2 < 1.12 * half  # moved outwards, as 60 classes are few
-    assert rates.measure(by_class, resamples=4000, seed=3)[0].intervals == measured.intervals  # the seed decides
-    again, _ = rates.measure(np.repeat(by_class, 4, axis=0), resamples=4000, seed=3)
+    assert rates.measure(by_class, counting)[0].intervals == measured.intervals  # the seed decides
+    again, _ = rates.measure(np.repeat(by_class, 4, axis=0), counting)
     assert measured.intervals.pop("refusal_rate")[0] == 0  # nobody refused
     for name, (low, high) in measured.intervals.items():
         assert np.ptp(again.intervals[name]) == pytest.approx((high - low) / 2, rel=0.1)  # four times the classes
 
 
 def test_the_interval_of_kappa_needs_resamples_in_which_it_is_defined():
-    measured, _ = rates.measure(spread_out(table(tp=50, tn=0, fp=1, fn=0)))  # often all agree on yes: no kappa
+    measured, _ = rates.measure(
+        spread_out(table(tp=50, tn=0, fp=1, fn=0)), rates.Counting()
+    )  # often all agree on yes: no kappa
     assert measured.figures["kappa"] == 0 and measured.intervals["kappa"] is None
 
 
@@ -172,10 +175,25 @@ def controls(hits: int, alarms: int, pairs: int = 200) -> dict[str, dict[str, Co
 
 
 def corrected(by_class: np.ndarray, answers: Any, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    _, shares = rates.measure(by_class, resamples=0)
+    _, shares = rates.measure(by_class, rates.Counting(resamples=0))
     weights = resample_clusters(len(by_class), 1000, 0)
-    chosen = {"refused_as_no": False, "sensitivity": 0.1, "weights_BK": weights, "seed": 0} | options
-    return correct(by_class, shares, answers, **chosen)
+    return correct(by_class, shares, answers, rates.Counting(**options), weights)
+
+
+def test_resamples_that_all_say_the_same_give_no_interval():
+    """Two who never differ, and no false negative: the share has an interval, the others would be a point."""
+    both = np.zeros((40, 5, 5, 2), dtype=np.int64)
+    both[:, 0, 0], both[:, 1, 1] = 3, 4
+    found = agreement(both, rates.Counting(resamples=200))
+    assert (found["kappa"], found["ci"]["kappa"], found["agreement"]) == (1.0, None, 1.0)
+    assert found["ci"]["agreement"][0] < 1
+    changed = effect(both, rates.Counting(resamples=200))
+    assert (changed["difference"], changed["ci"]["difference"]) == (0.0, None) and changed["ci"]["changed"][1] > 0
+    by_class = spread_out(table(tp=120, fn=0, fp=60, tn=80), 40)
+    figures, intervals = corrected(by_class, controls(180, 20))
+    assert (figures["fnr_corrected"], intervals["fnr_corrected"]) == (0.0, None)
+    assert intervals["fpr_corrected"][0] < figures["fpr_corrected"] < intervals["fpr_corrected"][1]
+    assert rates.measure(by_class, rates.Counting(resamples=0))[0].intervals["fnr"][1] > 0.01
 
 
 def test_corrected_rates_are_those_of_the_truth_where_the_assumption_holds():
@@ -184,7 +202,7 @@ def test_corrected_rates_are_those_of_the_truth_where_the_assumption_holds():
     accepted, rejected = (true * 0.8, false * 0.6), (true * 0.2, false * 0.4)
     tp, fn = (round(t * h + u * f) for t, u in (accepted, rejected))
     by_class = spread_out(table(tp=tp, fn=fn, fp=round(sum(accepted) - tp), tn=round(sum(rejected) - fn)), 50)
-    measured, _ = rates.measure(by_class, resamples=0)
+    measured, _ = rates.measure(by_class, rates.Counting(resamples=0))
     assert abs(measured.figures["fpr"] - 0.6) > 0.01 and abs(measured.figures["fnr"] - 0.2) > 0.04  # the judge's errors
     figures, intervals = corrected(by_class, controls(180, 40))
     assert figures["accuracy_judge_corrected"] == pytest.approx(0.4, abs=1e-3)
@@ -275,7 +293,7 @@ def test_setups_on_the_same_private_data_are_drawn_together():
             Judged(name, private or name, {str(i): part for i, part in enumerate(counts)})
             for name, counts in (("a", first), ("b", second))
         ]
-        (swap,) = ranking(both, resamples=1000, seed=0)["swaps"]
+        (swap,) = ranking(both, rates.Counting(resamples=1000))["swaps"]
         supports[private] = swap["support"]
     assert supports["one"] == 1.0 and 0.4 < supports[None] < 0.75
 
@@ -292,7 +310,7 @@ def test_a_class_of_several_setups_is_one_class():
 def test_ranking_finds_who_changes_places_and_how_surely():
     counts = [table(tp=80, tn=5, fp=10, fn=5), table(tp=40, tn=5, fp=55, fn=0), table(tp=40, tn=29, fp=1, fn=30)]
     # Under E: 0.90, 0.95, 0.41. Under the judge: 0.85, 0.40, 0.70.
-    found = ranking(judged(*counts), resamples=500, seed=0)
+    found = ranking(judged(*counts), rates.Counting(resamples=500))
     assert found["order_standard"] == ["b", "a", "c"] and found["order_judge"] == ["a", "c", "b"]
     assert found["tau"] == pytest.approx(stats.kendalltau([0.90, 0.95, 0.41], [0.85, 0.40, 0.70]).statistic)
     first, second = found["swaps"]
@@ -310,12 +328,12 @@ def test_setups_that_are_equal_under_either_do_not_change_places():
     tied = [table(tp=6, tn=2, fp=2, fn=0), table(tp=3, tn=1, fp=5, fn=1), table(tp=2, tn=5, fp=1, fn=2)]
     # Under E: 0.8, 0.8, 0.3. Under the judge: 0.6, 0.4, 0.4.
     for order in (tied, tied[::-1]):
-        assert ranking(judged(*order), resamples=0, seed=0)["swaps"] == []
+        assert ranking(judged(*order), rates.Counting(resamples=0))["swaps"] == []
 
 
 def test_one_setup_or_equal_ones_have_no_tau():
-    assert ranking(judged(table(1, 1, 1, 1)), resamples=10, seed=0)["tau"] is None
-    assert ranking(judged(*[table(1, 1, 1, 1)] * 2), resamples=10, seed=0)["tau"] is None
+    assert ranking(judged(table(1, 1, 1, 1)), rates.Counting(resamples=10))["tau"] is None
+    assert ranking(judged(*[table(1, 1, 1, 1)] * 2), rates.Counting(resamples=10))["tau"] is None
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(0, 1)), max_size=40), st.booleans())
@@ -323,17 +341,17 @@ def test_agreement_and_effect_equal_those_of_the_rows(rows: list[tuple[int, int,
     joint = np.zeros((3, 5, 5, 2), dtype=np.int64)
     for number, row in enumerate(rows):
         joint[(number % 3, *row)] += 1
-    options = {"refused_as_no": refused_as_no, "resamples": 20, "seed": 0}
+    counting = rates.Counting(refused_as_no, resamples=20)
     answered = 3 if refused_as_no else 2
     both = [(a == 0, b == 0) for a, b, _ in rows if a < answered and b < answered]
-    found = agreement(joint, **options)
+    found = agreement(joint, counting)
     assert found["n"] == len(both)
     if len({value for pair in both for value in pair}) == 2:
         assert found["kappa"] == pytest.approx(cohen_kappa_score(*zip(*both, strict=True)), abs=1e-12)
         assert found["agreement"] == pytest.approx(np.mean([a == b for a, b in both]))
     else:
         assert found["kappa"] is None
-    change = effect(joint, **options)
+    change = effect(joint, counting)
     kept = [row for row in rows if row[0] < answered and row[1] < answered]
     assert (change["n"], change["left_out"]) == (len(kept), len(rows) - len(kept))
     if kept:

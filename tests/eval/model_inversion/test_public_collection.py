@@ -83,8 +83,11 @@ def table(out: Path) -> dict[tuple[str, str], dict[str, Any]]:
     return {(row["setup"], row["judge"]): row for row in rows}
 
 
-def test_all_released_set_ups_are_tabulated_with_no_model_asked(root: Path, tmp_path: Path):
-    compare.main(["--collection", str(root), "--out", str(tmp_path / "out"), "--resamples", "50"])
+def test_all_released_set_ups_are_tabulated_with_no_model_asked(root: Path, tmp_path: Path, capsys):
+    words = ["--collection", str(root), "--out", str(tmp_path / "out"), "--resamples", "50"]
+    compare.main([*words, "--thumbnails", "true"])
+    printed = capsys.readouterr().out
+    assert "private pictures" in printed and "not found" not in printed
     rows = table(tmp_path / "out")
     assert {setup for setup, _ in rows} == set(SETUPS) and {who for _, who in rows} == {"released/gemini_2.0_flash"}
     for (setup, _), row in rows.items():
@@ -93,6 +96,11 @@ def test_all_released_set_ups_are_tabulated_with_no_model_asked(root: Path, tmp_
         assert row["join"]["by"] == ("class, ID and T" if setup == SETUPS[0] else "class and file")
     page = (tmp_path / "out" / "compare.html").read_text()
     assert "Facescrub/IFGMI/MetFaces/Resnet152" in page
+    with open(tmp_path / "out" / "false_positives.csv", newline="") as file:
+        wrong = list(csv.DictReader(file))
+    assert len(wrong) == 36 and {row["filename"] for row in wrong} <= {
+        name for n in range(CLASSES) for name in names(n)
+    }
 
 
 def test_from_the_download_to_the_page(root: Path, tmp_path: Path):
@@ -141,9 +149,21 @@ def test_from_the_download_to_the_page(root: Path, tmp_path: Path):
     assert "Facescrub/PPA/FFHQ/Resnet18" in (tmp_path / "compare" / "compare.html").read_text()
 
 
-def test_a_new_judge_is_held_against_the_released_verdicts_by_one_command(root: Path, tmp_path: Path, capsys):
-    """A judge that agrees on 10 of 12 in one set-up, and was not asked about the others."""
+@pytest.mark.parametrize("renamed", [False, True])
+def test_a_new_judge_is_held_against_the_released_verdicts_by_one_command(
+    renamed: bool, root: Path, tmp_path: Path, capsys
+):
+    """A judge that agrees on 10 of 12 in one set-up, and was not asked about the others.
+
+    Released files may call images otherwise behind ID and T.
+    """
     setup, id = SETUPS[3], "facescrub_ifgmi_metfaces_resnet152"
+    if renamed:
+        (tmp_path / setup).mkdir(parents=True)
+        for file in (root / setup).glob("*.csv"):
+            text = file.read_text()
+            (tmp_path / setup / file.name).write_text(text.replace("_CT=", "_CT=1") if "gemini" in file.name else text)
+        root = tmp_path
     folder = tmp_path / "n4" / "mine" / id
     folder.mkdir(parents=True)
     every = [(str(number), name) for number in range(CLASSES) for name in names(number)]
@@ -200,6 +220,21 @@ def test_one_command_fetches_the_tables_says_their_licence_and_tabulates(
         compare.main([*words, "--out", str(tmp_path / "out")])
     with pytest.raises(InputError, match="--download goes with --collection"):
         compare.main(["--runs", str(tmp_path), "--standard", "x", "--download", "true", "--out", str(tmp_path / "out")])
+
+
+def test_set_ups_with_verdicts_of_one_kind_alone_are_noted(tmp_path: Path, capsys):
+    for setup in SETUPS[:3]:
+        (tmp_path / "data" / setup).mkdir(parents=True)
+    rows = [(name, "yes") for name in names(1)]
+    for setup in (SETUPS[0], SETUPS[1]):
+        write(tmp_path / "data" / setup / "prediction.csv", ["filename", "prediction"], rows)
+    for setup in (SETUPS[0], SETUPS[2]):
+        write(tmp_path / "data" / setup / "gpt_results_gpt-5.csv", ["filename", "label"], rows)
+    compare.main(["--collection", str(tmp_path / "data"), "--out", str(tmp_path / "out"), "--resamples", "0"])
+    printed = capsys.readouterr().out
+    assert set(table(tmp_path / "out")) == {(SETUPS[0], "released/gpt-5")}
+    assert f"{SETUPS[1]} has no verdicts of a judge and is left out" in printed
+    assert f"{SETUPS[2]} has no verdicts of E and is left out" in printed
 
 
 def test_what_is_no_collection_is_told(tmp_path: Path, root: Path):

@@ -18,6 +18,7 @@ from cprt.errors import InputError
 from cprt.metrics.agreement import krippendorff_alpha
 from eval.model_inversion.compare import run as compare
 from eval.model_inversion.judge import run as judge
+from eval.model_inversion.metrics.rates import Counting
 from eval.model_inversion.study.answers import alpha, majority
 from eval.model_inversion.study.run import main
 from eval.model_inversion.study.sheets import assign
@@ -144,10 +145,10 @@ def test_the_majority_and_alpha_by_hand():
     assert majority(sheets) == {1: "yes", 2: "refused", 3: "yes", 4: "refused"}
     classes = {1: "a", 2: "b", 3: "b"}
     same = [{1: "yes", 2: "no", 3: "no"}] * 2
-    assert alpha(same, classes, 0, 0) == {"alpha": 1.0, "ci": {"alpha": None}}
-    assert alpha([{1: "yes"}], classes, 10, 0)["alpha"] is None
+    assert alpha(same, classes, Counting(resamples=0)) == {"alpha": 1.0, "ci": {"alpha": None}}
+    assert alpha([{1: "yes"}], classes, Counting(resamples=10))["alpha"] is None
     # Two raters, three items, one difference; six answers, three of each: 1 - (6 - 1) x 1 / (3 x 3).
-    found = alpha([{1: "yes", 2: "no", 3: "yes"}, {1: "yes", 2: "no", 3: "no"}], classes, 0, 0)
+    found = alpha([{1: "yes", 2: "no", 3: "yes"}, {1: "yes", 2: "no", 3: "no"}], classes, Counting(resamples=0))
     assert found["alpha"] == pytest.approx(1 - 5 / 9)
 
 
@@ -157,7 +158,7 @@ def test_alphas_interval_rests_on_classes():
     classes = {number: str(number % 20) for number in range(100)}
     truth = {number: "yes" if rng.random() < 0.5 else "no" for number in classes}
     other = {n: {"yes": "no", "no": "yes"}[label] if rng.random() < 0.2 else label for n, label in truth.items()}
-    found = alpha([truth, other], classes, 2000, 0)
+    found = alpha([truth, other], classes, Counting(resamples=2000))
     drawn = []
     for _ in range(300):
         numbers = [n for name in rng.integers(20, size=20) for n in classes if classes[n] == str(name)]
@@ -203,7 +204,7 @@ def test_a_sheet_that_does_not_fit_is_one_line(judged: Path, tmp_path: Path, cha
     [
         (["--reconstructions", "99"], "has 24 reconstructions, 99 are to be drawn"),
         (["--controls", "20"], "has 6 positive controls, 10 are to be drawn"),
-        (["--people", "0"], "people must be at least 1"),
+        (["--people", "0"], "people must be 1 to 1,000"),
     ],
 )
 def test_what_cannot_be_drawn_is_told(judged: Path, tmp_path: Path, words: list[str], said: str):

@@ -138,6 +138,45 @@ SECRETS = {
     "netrc": "machine api.wandb.ai login user password hunter22",
     "mongodb": "mongodb+srv://me:hunter22@cluster0.example.net/x",
     "address, no user": "redis://:hunter22@example.org:6379/0",
+    "address, token alone": "https://" + MIXED + "@github.com/me/x.git",
+    "sentry address": "https://" + HEX * 2 + "@o1.ingest.sentry.io/1",
+    "npm, uuid": "_authToken=01234567-89ab-cdef-0123-456789abcdef",
+    "gitlab, deploy": "gldt-" + MIXED[:20],
+    "gitlab, job": "glcbt-64_" + MIXED[:20],
+    "discord hook": "https://discord.com/api/webhooks/123456789012345678/" + MIXED + MIXED[:28],
+    "azure devops": "AZURE_DEVOPS_EXT_PAT=" + MIXED + "abcdefgh2345",
+    "wandb, command": "wandb login --relogin " + HEX * 2 + HEX[:8],
+    "auth beside hex": "auth: " + HEX * 2,
+    "docker, file": '"auth": "' + B64[:40] + '="',
+    "mailgun": "key-" + HEX * 2,
+    "heroku": "HRKU-01234567-89ab-cdef-0123-456789abcdef",
+    "variable, password": "DB_PASS=Tr0ub4dor&3",
+    "pwd": "pwd=Tr0ub4dor&3",
+    "api key, in words": "api key: " + MIXED[:32],
+    "encryption key": "ENCRYPTION_KEY=" + B64[:44],
+    "cookie": "Cookie: session=" + MIXED,
+    "csrf": "csrftoken=" + MIXED[:32],
+    "square": "sq0atp-" + MIXED[:22],
+    "square, access": "EAAA" + MIXED + MIXED[:20],
+    "notion": "secret_" + MIXED + "abc",
+    "figma": "figd_" + MIXED,
+    "airtable": "pat" + MIXED[:14] + "." + HEX * 4,
+    "asana": "1/1234567890123:" + HEX * 2,
+    "rubygems": "rubygems_" + HEX * 3,
+    "doppler": "dp.pt." + MIXED + "abc",
+    "planetscale": "pscale_tkn_" + MIXED + "abc",
+    "pulumi": "pul-" + HEX * 2 + HEX[:8],
+    "tailscale": "tskey-auth-" + MIXED[:12] + "-" + MIXED[:20],
+    "terraform": MIXED[:14] + ".atlasv1." + MIXED + MIXED[:20],
+    "runpod": "rpa_" + MIXED,
+    "zhipu": HEX * 2 + "." + MIXED[:16],
+    "elevenlabs": "sk_" + HEX * 3,
+    "jina": "jina_" + HEX * 2 + MIXED[:28],
+    "langsmith": "lsv2_pt_" + HEX * 2 + "_" + HEX[:10],
+    "pinecone": "pcsk_" + MIXED,
+    "sshpass": "sshpass -p hunter22 ssh me@host",
+    "mysql": "mysql -u root -phunter22",
+    "curl": "curl -u me:hunter22 https://example.org",
 }
 
 
@@ -172,6 +211,15 @@ def test_what_is_a_secret(name: str):
         "the token is 12 characters long",
         "basic understanding of a scene",
         "Authorization: basic",
+        "pass: yes",
+        "the session has a cookie: chocolate",
+        '"key-value-store-of-attention-heads-number-2"',
+        "secret_sharing_between_heads_of_layer_2",
+        "jinaai/jina_embeddings_v3_multilingual",
+        "the pul-ling of heads-apart-in-layer-2",
+        "me@example.org",
+        '"bos_token_id": 151643',
+        "SCORE_KEY = risk",
     ],
 )
 def test_what_is_no_secret(text: str):
@@ -209,6 +257,28 @@ PATHS = [
     "\\\\wsl$\\Ubuntu\\root",
     "%2Fhome%2Falice%2Fbase",
     "\\/home\\/alice\\/base",
+    "/hOmE/alice/base",
+    "/data1/alice/base",
+    "/scratch2/alice/base",
+    "/gscratch/alice",
+    "/dev/shm/base",
+    "/run/media/alice/base",
+    "/raid/alice/base",
+    "/ssd1/alice/base",
+    "/volume1/alice/base",
+    "/teamspace/studios/base",
+    "/p/scratch/alice/base",
+    "/groups/lab/base",
+    "/nobackup/alice/base",
+    "/global/cscratch1/base",
+    "/models/base",
+    "/Library/Caches/base",
+    "$HOME/base",
+    "${HOME}/base",
+    "s3://bucket/base",
+    "gs://bucket/base",
+    "smb://server/base",
+    "alice@gpu01:/models/base",
 ]
 
 
@@ -290,6 +360,19 @@ def test_a_value_below_its_name(tmp_path: Path):
     (tmp_path / "a.jinja").write_text("{#\ntoken:\n  " + HEX * 2 + "\n#}")
     with pytest.raises(InputError, match="a key of hex digits"):
         refuse_private(tmp_path / "a.jinja", "a", secret_finder())
+
+
+def test_a_user_without_name_and_home(monkeypatch):
+    """As in a container that is run under some number."""
+    for name in ("HOME", "USER", "LOGNAME", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+
+    def unknown(uid: int) -> None:
+        raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    assert secret_finder(paths=True)("/home/alice/base") == "a path of a machine"
+    assert strip_record({"a": "/home/alice/base of alice"}, "x", "y") == {"a": "base of ***"}
 
 
 def test_what_the_environment_calls_a_secret(monkeypatch, tmp_path: Path):

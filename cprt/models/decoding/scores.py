@@ -1,7 +1,7 @@
 """From what a model finds probable to a score: the distribution over the scores 0.000 to 1.000, its mean and median.
 
 A greedy answer is the one most probable string. Its neighbours carry information too, and a tie between two scores far
-apart shows only in them. The distribution comes from a local model's logits (``cprt.models.score_tree``), or, of an
+apart shows only in them. The distribution comes from a local model's logits (``score_tree``), or, of an
 endpoint, from the alternatives it lists along its answer. Both are conditional on the text before the score.
 """
 

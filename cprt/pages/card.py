@@ -30,7 +30,12 @@ def data_card(parts: Mapping[str, Sequence[Label]], taxonomy: Taxonomy) -> dict[
 
 
 def draw_card(path: Path, card: Mapping[str, Any], taxonomy: Taxonomy) -> None:
-    """The card as a picture: photos a level on the left, photos an attribute on the right, one row of panels a part."""
+    """Write the card as a PNG."""
+    write_bytes(path, card_picture(card, taxonomy))
+
+
+def card_picture(card: Mapping[str, Any], taxonomy: Taxonomy) -> bytes:
+    """The card as a PNG: photos a level on the left, photos an attribute on the right, one row of panels a part."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -60,4 +65,4 @@ def draw_card(path: Path, card: Mapping[str, Any], taxonomy: Taxonomy) -> None:
             label.set_rotation_mode("anchor")
         for panel in (levels, attributes):
             panel.spines[["top", "right"]].set_visible(False)
-    write_bytes(path, png(figure, 110))
+    return png(figure, 110)

@@ -1,10 +1,4 @@
-"""How probable a local model finds every score: all numbers that it could write go through the model at once.
-
-Behind prompt and lead-in stand the tokens of a tree of numbers, each seeing only its own ancestors. Torch when used.
-
-Shapes: B rows, L tokens of the prompt (padding in front or behind the prefix), T of the tail, which is the lead-in
-(padded in front) and then the nodes of the tree, V of the vocabulary.
-"""
+"""How probable a local model finds every score: all numbers that it could write go through the model at once."""
 
 from __future__ import annotations
 
@@ -17,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cprt.models.decoding import SCORE_LEAD_IN, SCORES, kept
+from cprt.models.decoding.lookahead import TokenTree, look_ahead
+from cprt.models.decoding.scores import SCORE_LEAD_IN, SCORES, kept
 
 _KEY = re.compile(r'"[^"]*"\s*:\s*$')  # the key that a score stands under, at the end of a lead-in
 DECIMALS = len(SCORES[0]) - 2
@@ -33,8 +28,7 @@ NUMBERS = (
 class ScoreTree:
     """The tokens of all numbers as a tree, whatever a tokenizer makes of them: 0, 0., 0.7 or one token for 712.
 
-    Each number has the tokens that the tokenizer itself gives it; other ways to spell it are not counted. The nodes are
-    what stands before a further token: node 0 is the lead-in, the others carry a token each.
+    Each number has the tokens that the tokenizer itself gives it; other ways to spell it are not counted.
 
     Attributes:
         paths: for each of ``NUMBERS``, its tokens from where the numbers part.
@@ -57,26 +51,10 @@ class ScoreTree:
         return tokens[: -len(path)]
 
     @cached_property
-    def _nodes(self) -> dict[tuple[int, ...], int]:
-        """Path of tokens -> number of the node, parents before children. A number that can go on is one as well."""
-        inner = {path[:length] for path in self.paths for length in range(len(path))}
-        inner |= {path for path, number in zip(self.paths, NUMBERS, strict=True) if _can_go_on(number)}
-        return {path: number for number, path in enumerate(sorted(inner, key=lambda path: (len(path), path)))}
-
-    @cached_property
-    def tokens(self) -> list[int]:
-        """The token of each node but the root."""
-        return [path[-1] for path in self._nodes if path]
-
-    @cached_property
-    def depths(self) -> list[int]:
-        """How many tokens of the number each node but the root has."""
-        return [len(path) for path in self._nodes if path]
-
-    @cached_property
-    def ancestors(self) -> list[list[int]]:
-        """For each node but the root, it and its ancestors but the root, as indices into ``tokens``."""
-        return [[self._nodes[path[:length]] - 1 for length in range(1, len(path) + 1)] for path in self._nodes if path]
+    def tree(self) -> TokenTree:
+        """The nodes are what stands before a further token; a number that can go on is one as well."""
+        whole = [path for path, number in zip(self.paths, NUMBERS, strict=True) if _can_go_on(number)]
+        return TokenTree([*whole, *(path[:-1] for path in self.paths)])
 
     @cached_property
     def _steps(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
@@ -85,7 +63,7 @@ class ScoreTree:
         nodes, tokens = (np.zeros((len(self.paths), longest), dtype=np.int64) for _ in range(2))
         exists = np.zeros(nodes.shape, dtype=bool)
         for row, path in enumerate(self.paths):
-            nodes[row, : len(path)] = [self._nodes[path[:length]] for length in range(len(path))]
+            nodes[row, : len(path)] = [self.tree.nodes[path[:length]] for length in range(len(path))]
             tokens[row, : len(path)], exists[row, : len(path)] = path, True
         return nodes, tokens, exists
 
@@ -106,7 +84,7 @@ class ScoreTree:
         going_on = np.exp(log_probabilities[:, continues].astype(np.float64)).sum(axis=1)
         for row, (path, number) in enumerate(zip(self.paths, NUMBERS, strict=True)):
             if _can_go_on(number):
-                written[row] *= max(0.0, 1 - going_on[self._nodes[path]])
+                written[row] *= max(0.0, 1 - going_on[self.tree.nodes[path]])
         return np.bincount(_THOUSANDTHS, weights=written, minlength=len(SCORES)).astype(np.float64)
 
 
@@ -134,61 +112,13 @@ class ScoreReader:
 
         Args:
             inputs: what ``generate`` was given.
-            cache: what it computed of the prompts, for Qwen3-VL; it is used up.
+            cache: what it computed of the prompts, for Qwen3-VL.
         """
-        import torch
-
-        model, device, dtype = self._model, self._model.device, self._model.dtype
-        ids_BL, mask_BL = inputs["input_ids"], inputs["attention_mask"]
-        rows, width = ids_BL.shape
         # One whose own text leads to no score has one to look at all the same, so that the batch stays in one piece.
         texts = [lead_in or SCORE_LEAD_IN for lead_in in lead_ins]
         trees = [self._tree(text) for text in texts]
         leads = [tree.lead(self._encode, text) for tree, text in zip(trees, texts, strict=True)]
-        longest, nodes = max(map(len, leads)), max(len(tree.tokens) for tree in trees)
-        total = width + longest + nodes
-
-        tail_BT = torch.zeros((rows, longest + nodes), dtype=ids_BL.dtype)
-        positions_BT = torch.zeros((rows, longest + nodes), dtype=torch.long)  # counted from the end of the prompt
-        sees = torch.zeros((rows, total, total), dtype=torch.bool)
-        sees[:, :width, :width] = mask_BL.bool().cpu()[:, None]
-        sees[:, width:, :width] = mask_BL.bool().cpu()[:, None]
-        for row, (lead, tree) in enumerate(zip(leads, trees, strict=True)):
-            start, end = longest - len(lead), longest  # of the lead-in, padded in front
-            last = end + len(tree.tokens)
-            tail_BT[row, start:end] = torch.tensor(lead)
-            tail_BT[row, end:last] = torch.tensor(tree.tokens, dtype=ids_BL.dtype)
-            positions_BT[row, start:end] = torch.arange(len(lead))
-            positions_BT[row, end:last] = len(lead) - 1 + torch.tensor(tree.depths, dtype=torch.long)
-            sees[row, width + start :, width + start : width + end] = True
-            for node, ancestors in enumerate(tree.ancestors):
-                sees[row, width + end + node, [width + end + ancestor for ancestor in ancestors]] = True
-        sees &= torch.ones((total, total), dtype=torch.bool).tril()
-        tail_BT, positions_BT = tail_BT.to(device), positions_BT.to(device)
-        counted_B1 = mask_BL.sum(dim=1, keepdim=True)
-        if model.config.model_type == "qwen3_vl":
-            delta_B1 = torch.zeros_like(counted_B1)  # an image takes fewer positions than tokens
-            if "image_grid_thw" in inputs:
-                spans = {name: inputs[name] for name in ("mm_token_type_ids", "image_grid_thw")}
-                _, delta_B1 = self._base.model.get_rope_index(ids_BL, **spans, attention_mask=mask_BL)
-            after = (positions_BT + counted_B1 + delta_B1).expand(3, -1, -1)
-            cache.crop(width - cache.get_seq_length())  # only the answer is taken back
-            sees = sees[:, width:]
-            model_inputs = {"input_ids": tail_BT, "position_ids": after, "cache": cache}
-        else:
-            before = (mask_BL.cumsum(1) - 1).clamp(min=0)
-            model_inputs = {
-                **inputs,
-                "input_ids": torch.cat([ids_BL, tail_BT], dim=1),
-                "position_ids": torch.cat([before, positions_BT + counted_B1], dim=-1),
-            }
-            if "cross_attention_mask" in inputs:  # Mllama: what follows sees the photos as the last token does
-                crossing = inputs["cross_attention_mask"]
-                last_seen = crossing[:, -1:].expand(-1, tail_BT.shape[1], -1, -1)
-                model_inputs["cross_attention_mask"] = torch.cat([crossing, last_seen], dim=1)
-        bias = torch.where(sees, 0.0, torch.finfo(dtype).min)[:, None]
-        model_inputs["attention_mask"] = bias.to(device, dtype)
-        logits = model(**model_inputs, logits_to_keep=nodes + 1).logits  # from the lead-in's last token on
+        logits = look_ahead(self._model, self._base, inputs, cache, leads, [tree.tree for tree in trees])
         continues = self._continues(logits.shape[-1])
         return [
             None if lead_in is None else kept(tree.probabilities(row.float().log_softmax(-1).cpu().numpy(), continues))

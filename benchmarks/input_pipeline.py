@@ -1,0 +1,100 @@
+"""Does reading photos hide behind the device's work? A training step's batches, with a device that sleeps.
+
+    python benchmarks/input_pipeline.py [--json FILE] [--seconds 2.5] [--steps 4] [--workers 2]
+
+Every step takes a whole accumulation window from the loader (128 pairs by default, each a 512 x 512 photo and the
+taxonomy prompt), then sleeps for the seconds that a card would compute. ``stall`` is the median step over these
+seconds, without processes that read ahead and with them, in this order; 1 is hidden.
+``cpu_s_a_sample`` is processor time of one sample.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from image_cache import generate
+from PIL import Image
+from torch.utils.data import DataLoader
+
+from cprt.images import fit
+from cprt.models.checkpoint import load_processor
+from cprt.prompts import build
+from cprt.records import Pair, write_json
+from train.pair_dataset import pair_collator, pair_dataset
+
+BASE = Path(__file__).parents[1] / "assets" / "demo_base"
+SIDE, MICRO = 512, 8
+
+
+def pairs_of(folder: Path, count: int) -> list[Pair]:
+    """Photos of the recipes' size, each with the prompt that ships and an answer."""
+    (folder / "large").mkdir()
+    (folder / "images").mkdir()
+    generate(folder / "large", 16)
+    for path in (folder / "large").iterdir():
+        with Image.open(path) as image:
+            image.resize(fit(image.size, SIDE * SIDE)).save(folder / "images" / path.name, quality=95)
+    prompt, answer = build("taxonomy").messages(), '{"score": 0.812}'
+    completion = [{"role": "assistant", "content": [{"type": "text", "text": answer}]}]
+    return [Pair(str(i), [f"images/{i % 16:03}.jpg"], prompt, completion, 1, 0.812) for i in range(count)]
+
+
+def steps_of(loader: Any, window: int, steps: int, seconds: float) -> list[float]:
+    """Seconds of each step but the first, which waits for the processes to start."""
+    batches, taken = iter(loader), []
+    for _ in range(steps + 1):
+        started = time.perf_counter()
+        for _ in range(window):
+            next(batches)
+        time.sleep(seconds)
+        taken.append(time.perf_counter() - started)
+    return taken[1:]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=2.5)
+    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--json", help="file for the figures")
+    args = parser.parse_args()
+    window = args.batch // MICRO
+    figures: dict[str, Any] = vars(args).copy()
+    with tempfile.TemporaryDirectory() as name:
+        pairs = pairs_of(Path(name), args.batch * (args.steps + 2))
+        dataset = pair_dataset(pairs, Path(name), "qwen3_vl")
+        collate = pair_collator(load_processor(str(BASE), None, SIDE * SIDE), "qwen3_vl")
+        started = time.process_time()
+        for start in range(0, 64, MICRO):
+            collate(dataset.__getitems__(list(range(start, start + MICRO))))
+        figures["cpu_s_a_sample"] = (time.process_time() - started) / 64
+        for workers in (0, args.workers):
+            ahead = {"prefetch_factor": max(2, math.ceil(window / workers))} if workers else {}
+            loader = DataLoader(
+                dataset,
+                MICRO,
+                collate_fn=collate,
+                num_workers=workers,
+                multiprocessing_context="forkserver" if workers else None,
+                **ahead,
+            )
+            taken = steps_of(loader, window, args.steps, args.seconds)
+            figures[f"stall_{workers}"] = statistics.median(taken) / args.seconds
+    print(
+        f"a step of {args.seconds:g} s: {figures['stall_0']:.2f} times that without reading ahead, "
+        f"{figures[f'stall_{args.workers}']:.2f} with {args.workers} processes; "
+        f"{1000 * figures['cpu_s_a_sample']:.1f} ms of processor time a sample"
+    )
+    if args.json:
+        write_json(args.json, figures)
+
+
+if __name__ == "__main__":
+    main()

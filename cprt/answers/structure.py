@@ -1,0 +1,62 @@
+"""The form that an answer is held to when answers are structured: what the prompts ask for, letter by letter.
+
+A model that is held to it can write nothing else, so that every answer can be read. One list of fields makes both the
+regular expression, for a model that runs here, and the JSON schema, for an endpoint. A schema cannot say that the keys
+of a list stand in the taxonomy's order, each at most once; what an endpoint writes is read as any other answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cprt.taxonomy import LEVELS, Taxonomy
+
+SCORE = r"(?:0\.[0-9]{3}|1\.000)"
+
+
+@dataclass(frozen=True)
+class Structure:
+    """The form of an answer. ``regex`` matches it as a whole; ``schema`` says the same, but for order and spaces.
+
+    Attributes:
+        longest: characters of the longest answer.
+        keys: attributes that a list in it may name, in order; empty where there is none.
+    """
+
+    regex: str
+    schema: dict[str, Any]
+    longest: int
+    keys: tuple[str, ...] = ()
+
+
+def structure(target: str, taxonomy: Taxonomy, score_key: str = "score") -> Structure:
+    """The form of the answers that ``cprt.answers.render`` writes for ``target``, whatever they claim."""
+    fields: list[tuple[str, str, dict[str, Any]]] = []
+    keys: tuple[str, ...] = ()
+    if target == "attributes":
+        keys = taxonomy.keys
+        listed = {"type": "array", "items": {"type": "string", "enum": list(keys)}}
+        fields = [
+            ("attributes", rf"\[{_some(keys)}\]", listed),
+            ("level", "[1-4]", {"type": "integer", "enum": list(LEVELS)}),
+        ]
+    fields.append((score_key, SCORE, {"type": "number", "minimum": 0, "maximum": 1}))
+    schema = {
+        "type": "object",
+        "properties": {name: of_field for name, _, of_field in fields},
+        "required": [name for name, _, _ in fields],
+        "additionalProperties": False,
+    }
+    inside = ", ".join(f'"{name}": {regex}' for name, regex, _ in fields)
+    longest = sum(len(name) + len('"": , 0.000') for name, _, _ in fields) + sum(len(key) + 4 for key in keys)
+    return Structure(rf"\{{{inside}\}}", schema, longest, keys)
+
+
+def _some(keys: Sequence[str]) -> str:
+    """A regular expression of any of the keys in quotes, in their order, each at most once, with commas between."""
+    chains = [
+        f'"{first}"' + "".join(f'(?:, "{later}")?' for later in keys[place:]) for place, first in enumerate(keys, 1)
+    ]
+    return f"(?:{'|'.join(chains)})?"
