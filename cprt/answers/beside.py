@@ -57,7 +57,8 @@ _ABOUT_ANSWER = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _POINTS = re.compile(rf"\b(?:{_META}\b|(?:this|that|these|it|so)$)", re.IGNORECASE)
-_ENDS = re.compile(r"\b(?:this|that|these|it)[.!]*$", re.IGNORECASE)  # a pronoun that can only mean the answer
+# Turns against the answer, or ends in a pronoun that can only mean it.
+_TURNS = re.compile(r"\b(?:however|nevertheless|nonetheless)\b|\b(?:this|that|these|it)[.!]*$", re.IGNORECASE)
 _WHY = re.compile(
     r"(?: (?:of|for) (?:this|the) (?:image|photo|picture))? (?:reflects?|(?:stems?|comes?|results?|follows?) from"
     r"|accounts? for|considers?|takes? into account|is (?:\w+ ){0,2}"
@@ -89,7 +90,8 @@ _BEARER = re.compile(
     r"|monitors?|bubbles?|walls?|lines?|qr|codes?|headlines?|leaflets?|flyers?|slips?|chats?|messages?|newspapers?"
     r"|magazines?|books?|tv|televisions?|menus?|calendars?|advert\w*|ads?|things?|print|slogans?|plaques?|tags?|labels?"
     r"|sentences?|content|pages?|papers?|sheets?|users?|humans?|system|assistant|judges?|instructions?|input|below"
-    r"|as follows)\b",
+    r"|memos?|cardboards?|letters|snippets?|terminals?|editors?|e?-?mails?|tweets?|posts?|repl(?:y|ies)|comments?"
+    r"|dialogs?|pop-?ups?|notifications?|sms|footers?|as follows)\b",
     re.IGNORECASE,
 )
 
@@ -108,7 +110,7 @@ def explains(before: str, after: str) -> bool:
         if _BECAUSE.match(sentence) or _MAIN_RISK.match(sentence):
             continue
         about = _ABOUT_ANSWER.fullmatch(sentence)
-        if not (_WHY.match(about["why"]) if about else _describes(sentence, _SENTENCE)) or _ENDS.search(sentence):
+        if not (_WHY.match(about["why"]) if about else _describes(sentence, _SENTENCE)) or _TURNS.search(sentence):
             return False
     return True
 
