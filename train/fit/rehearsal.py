@@ -86,9 +86,6 @@ def rehearse(
         args.save_strategy, args.report_to, args.logging_strategy = "no", [], "no"
         asked, expected = args.eval_strategy != "no", args.metric_for_best_model == "expected_mae"
         args.eval_strategy = "no"
-        # Workers would not see the card.
-        args.dataloader_num_workers, args.dataloader_prefetch_factor = 0, None
-        args.dataloader_persistent_workers = False
         vars(args)["_setup_devices"] = torch.device("cuda", 0)
         root = Path(folder)
         Image.new("RGB", _photo(config, data.max_pixels)).save(root / "photo.png")

@@ -113,8 +113,8 @@ def _read(argv: Sequence[str]) -> tuple[FitArguments, Recipe]:
 
     kinds = (FitArguments, DataArguments, ModelConfig, SFTConfig)
     with tempfile.TemporaryDirectory() as folder:  # the recipe's own may hold a run
-        # With use_cpu transformers looks for no GPU.
-        replaced = ["--use_cpu", "true", "--output_dir", folder]
+        # With use_cpu transformers looks for no GPU; workers would not see the imagined one.
+        replaced = ["--use_cpu", "true", "--dataloader_num_workers", "0", "--output_dir", folder]
         fit, data, model_args, args = parse(kinds, [*argv, *replaced], prog="cprt fit")
         settle(data, model_args, args)
     config = config_of(model_args.model_name_or_path, model_args.model_revision)
