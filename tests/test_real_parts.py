@@ -14,11 +14,15 @@ from tiktoken import Encoding
 from tiktoken.load import load_tiktoken_bpe
 from tokenizers import Tokenizer
 
+from cprt.answers import parse
+from cprt.answers.structure import structure
 from cprt.images import load_image
+from cprt.models.decoding.lists import ListTokens
 from cprt.models.decoding.scores import SCORE_LEAD_IN
 from cprt.models.local import LocalModel
 from cprt.prompts import build
 from cprt.records import read_pairs, read_predictions
+from cprt.taxonomy import Taxonomy
 from data_prep.pairs import run as pairs_command
 from eval import run as eval_command
 from train.pair_dataset import pair_collator, pair_dataset
@@ -80,6 +84,23 @@ def test_an_answer_follows_the_prompt_of_evaluation_token_by_token(judge, demo, 
 def test_scores_are_cut_into_the_tokens_that_the_tree_expects(judge):
     cut = {family: judge(family).processor.tokenizer.tokenize("0.383") for family in FAMILIES}
     assert cut == {"qwen": ["0", ".", "3", "8", "3"], "llama": ["0", ".", "383"]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_structured_answers_of_the_real_vocabularies(judge, demo, family):
+    """Lists are put together from the tokens of pairs of keys, and what is held to the form can be read."""
+    model, taxonomy, rng = judge(family), Taxonomy.default(), random.Random(0)
+    tokens = ListTokens(taxonomy.keys, lambda text: _ids(model, text))
+    for _ in range(40):
+        some = tuple(sorted(rng.sample(range(22), rng.randrange(9))))
+        put = [*tokens.lead, *tokens.path(some), *tokens.steps(some)[tokens.end]]
+        text = f'{{"attributes": {json.dumps([taxonomy.keys[one] for one in some])}, "level": 1, "score": 0.711}}'
+        assert _ids(model, text)[: len(put)] == put
+    photo = load_image(next((demo.images / "images" / "test2017").iterdir()))
+    row = build("zero_shot").messages(), [photo]
+    (answer,) = model.generate([row], 8, structure=structure("score", taxonomy))
+    assert parse(answer.text).status == "ok" and answer.complete and 0 <= answer.willing < 1
 
 
 @pytest.mark.parametrize("family", FAMILIES)

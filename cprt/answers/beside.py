@@ -10,8 +10,8 @@ from cprt.answers.prose import leads_in, sentences
 # lines. Comments ("Hardly.", "I disagree."), phrases without a verb ("As seen on the mug.") and everything in another
 # language are neither.
 _OPENER = (
-    r"(?:(?:so|thus|hence|therefore|overall|clearly|finally|also|too|additionally|moreover|furthermore|first|firstly|second"
-    r"|secondly|third|next|then|note that|in (?:summary|conclusion|total|addition)"
+    r"(?:(?:so|thus|hence|therefore|overall|clearly|finally|also|too|additionally|moreover|furthermore|first|firstly"
+    r"|second|secondly|third|next|then|note that|in (?:summary|conclusion|total|addition)"
     r"|(?:in|on) (?:the|this) (?:image|photo|picture|scene|foreground|background|left|right|cent(?:er|re))"
     r"|(?:based on|given|considering|looking at|since|because|as) [^,\n]{1,80},),? )*"
 )
@@ -47,8 +47,8 @@ _NOTHING_NEW = re.compile(
 # Of the answer itself, only why it is so.
 _NUMBER = r"(?<!house )(?<!phone )(?<!card )(?<!passport )(?<!plate )(?<!its )(?<!his )(?<!her )numbers?(?! plate)"
 _META = (
-    rf"(?:answers?|outputs?|responses?|strings?|objects?|json|values?|{_NUMBER}|lines?|characters|results?|verdict|tasks?|bots?"
-    r"|requests?|polic(?:y|ies)|rules?|services?|servers?|models?|judges?|quota|limits?|faults?|problems?|crash|truth"
+    rf"(?:answers?|outputs?|responses?|strings?|objects?|json|values?|{_NUMBER}|lines?|characters|results?|verdict|tasks?"
+    r"|bots?|requests?|polic(?:y|ies)|rules?|services?|servers?|models?|judges?|quota|limits?|faults?|problems?|crash|truth"
     r"|facts?|opposite|contrary|doubts?|uncertainty|users?|developers?|teams?)"
 )
 _SUBJECT = rf"{_OPENER}(?:the|this|my|his|her|their|an?|such|these|those|one|no|some|any|all) (?:[\w'-]+ ){{0,3}}"
@@ -57,7 +57,8 @@ _ABOUT_ANSWER = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _POINTS = re.compile(rf"\b(?:{_META}\b|(?:this|that|these|it|so)$)", re.IGNORECASE)
-_ENDS = re.compile(r"\b(?:this|that|these|it)[.!]*$", re.IGNORECASE)  # a pronoun that can only mean the answer
+# Turns against the answer, or ends in a pronoun that can only mean it.
+_TURNS = re.compile(r"\b(?:however|nevertheless|nonetheless)\b|\b(?:this|that|these|it)[.!]*$", re.IGNORECASE)
 _WHY = re.compile(
     r"(?: (?:of|for) (?:this|the) (?:image|photo|picture))? (?:reflects?|(?:stems?|comes?|results?|follows?) from"
     r"|accounts? for|considers?|takes? into account|is (?:\w+ ){0,2}"
@@ -85,10 +86,12 @@ _EXPLANATION = re.compile(
 # What bears somebody's words, or says something by itself.
 _BEARER = re.compile(
     r"\b(?:posters?|(?<!street )(?<!road )(?<!traffic )(?<!stop )(?<!shop )(?<!store )signs?|placards?|billboards?"
-    r"|banners?|graffiti|stickers?|(?:black|white|chalk)?boards?|post-?its?|notes?|mugs?|(?:t-?)?shirts?|screens?|monitors?"
-    r"|bubbles?|walls?|lines?|qr|codes?|headlines?|leaflets?|flyers?|slips?|chats?|messages?|newspapers?|magazines?|books?|tv|televisions?|menus?|calendars?|advert\w*|ads?|things?|print|slogans?|plaques?|tags?|labels?"
+    r"|banners?|graffiti|stickers?|(?:black|white|chalk)?boards?|post-?its?|notes?|mugs?|(?:t-?)?shirts?|screens?"
+    r"|monitors?|bubbles?|walls?|lines?|qr|codes?|headlines?|leaflets?|flyers?|slips?|chats?|messages?|newspapers?"
+    r"|magazines?|books?|tv|televisions?|menus?|calendars?|advert\w*|ads?|things?|print|slogans?|plaques?|tags?|labels?"
     r"|sentences?|content|pages?|papers?|sheets?|users?|humans?|system|assistant|judges?|instructions?|input|below"
-    r"|as follows)\b",
+    r"|memos?|cardboards?|letters|snippets?|terminals?|editors?|e?-?mails?|tweets?|posts?|repl(?:y|ies)|comments?"
+    r"|dialogs?|pop-?ups?|notifications?|sms|footers?|as follows)\b",
     re.IGNORECASE,
 )
 
@@ -107,7 +110,7 @@ def explains(before: str, after: str) -> bool:
         if _BECAUSE.match(sentence) or _MAIN_RISK.match(sentence):
             continue
         about = _ABOUT_ANSWER.fullmatch(sentence)
-        if not (_WHY.match(about["why"]) if about else _describes(sentence, _SENTENCE)) or _ENDS.search(sentence):
+        if not (_WHY.match(about["why"]) if about else _describes(sentence, _SENTENCE)) or _TURNS.search(sentence):
             return False
     return True
 

@@ -106,7 +106,8 @@ _QUOTATION = rf"""
     | (?:shows?|contains?|displays?|has|holds?|bears?|puts?) the (?:score|answer|value|object|line)
     | (?:this|that|it) (?:is|was|appears|stands|stood) (?:\w+ )?(?:on|in|at|under|from) \w+ (?:\w+ )?{_CARRIER} """
 _SECOND_THOUGHTS = rf"""
-    (?:so|much|far|bit|even|it is) more(?! \w) | (?:a|one) (?:lie|trap|copy|riddle|exercise|echo)
+    compl(?:y|ied) | not (?:\w+ )?(?:counted|considered|included|taken into account) | left out | (?:is|was) meant
+    | (?:so|much|far|bit|even|it is) more(?! \w) | (?:a|one) (?:lie|trap|copy|riddle|exercise|echo)
     | (?:that|this|it) can not be | wait | actually | correction | corrected | (?:scratch|strike|scrap) that
     | on (?:second thought|reflection) | oops | hold on | hmm? | let me | sorry | apolog\w+ | in fact
     | re-?(?:evaluat|assess|think|check)\w* | (?:or|but) rather | instead | on the contrary | by no means

@@ -38,8 +38,9 @@ _SECRETS = {
     "a JSON Web Token": r"\beyJ[\w-]{10,}\.eyJ[\w-]{10,}",
     "a private key": r"BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY|PuTTY-User-Key-File-\d|\bAGE-SECRET-KEY-1[0-9A-Z]{20,}",
     "a token of a service": (
-        r"\b(?:npm_|pypi-|gl(?:pat|rt|dt|ft|ptt|cbt|soat|imt|agent|oas|ffct)-|dckr_[po]at_|do[opr]_v1_|dapi(?=[0-9a-f]{32})"
-        r"|gsk_|r8_|pplx-|xai-|nvapi-|fw_|wandb_v1_|KGAT_|hv[sbr]\.|glsa_|glc_|shp(?:at|ca|pa|ss)_|ntn_|lin_api_|PMAK-|NRAK-"
+        r"\b(?:npm_|pypi-|gl(?:pat|rt|dt|ft|ptt|cbt|soat|imt|agent|oas|ffct)-|dckr_[po]at_|do[opr]_v1_"
+        r"|dapi(?=[0-9a-f]{32})|gsk_|r8_|pplx-|xai-|nvapi-|fw_|wandb_v1_|KGAT_|hv[sbr]\.|glsa_|glc_"
+        r"|shp(?:at|ca|pa|ss)_|ntn_|lin_api_|PMAK-|NRAK-"
         r"|sntry[su]_|sbp_|ATATT3|rubygems_|pul-(?=[0-9a-f]{40}\b)|pn[ub]_|pscale_\w{2,5}_|tskey-|fig[du]_|HRKU-|rpa_"
         r"|dp\.(?:pt|st|ct|sa|scim|audit)\.|jina_(?=[0-9a-f]{32})|lsv2_|pcsk_|f[mo][12]_|cio(?=\w{32}\b)|sq0[a-z]{3}-"
         r"|oy2(?=[a-z0-9]{43}\b)|EAAA(?=\w{56})|key-(?=[0-9a-f]{32}\b)|pa-(?=[\w-]{43}\b)|a[ks]-(?=\w{22}\b)"
