@@ -17,7 +17,7 @@ from PIL import Image
 
 from cprt.config import parse
 from cprt.errors import InputError
-from cprt.files import read_text, read_yaml
+from cprt.files import open_file, read_text, read_yaml
 from cprt.images import load_image
 from cprt.metrics.results import to_json
 from cprt.models.adapter import base_of, pixel_cap
@@ -184,10 +184,16 @@ _QUERIES = _jsonl(
 _BASE = b'{"base_model_name_or_path": "nobody/nothing"}'
 
 
+def _content(path: Path) -> bytes:
+    """What is in a file, for readers that take bytes, or a file of one name; raises InputError where it is none."""
+    with open_file(path) as file:
+        return file.read()
+
+
 def _reply(path: Path) -> Any:
     """An endpoint's words, as they are kept."""
     try:
-        row = read_completion(path.read_bytes(), 9).row()
+        row = read_completion(_content(path), 9).row()
     except Unusable as error:
         raise InputError("no answer") from error
     return json.dumps(row, allow_nan=False).encode("utf-8", "backslashreplace")
@@ -195,9 +201,10 @@ def _reply(path: Path) -> Any:
 
 def _folder(path: Path, name: str) -> Path:
     """A folder in which the file has a name."""
+    content = _content(path)
     folder = path.parent / f"folder of {Path(name).stem}"
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_bytes(path.read_bytes())
+    (folder / name).write_bytes(content)
     return folder
 
 
@@ -328,7 +335,7 @@ READERS: dict[str, Reader] = {
     "photo": Reader(load_image, _picture()),
     "reply of an endpoint": Reader(_reply, json.dumps(_REPLY).encode()),
     "record of downloads": Reader(_downloads, json.dumps({"archives": _FETCHED, "labels": {}}).encode()),
-    "annotation of a photo": Reader(lambda path: read_annotation(path, path.stem), _ANNOTATION, ".json"),
+    "annotation of a photo": Reader(lambda path: read_annotation(path, Path(path).stem), _ANNOTATION, ".json"),
     "annotations with fingerprints": Reader(_fingerprints, _ANNOTATION),
     "rows of a table": Reader(lambda path: read_rows(str(path)), b"Zero-Shot / Gemini 3 Flash: a-run\n"),
     "agreement": Reader(lambda path: table2(read_object(path), str(path)), _AGREEMENT),

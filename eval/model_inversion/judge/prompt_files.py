@@ -44,9 +44,10 @@ class Prompt:
     @staticmethod
     def read(path: str, where: str) -> Prompt:
         """From a file. Raises InputError."""
-        if not Path(path).is_file():
-            raise InputError.at(where, f"there is no file {path}", field="prompt")
-        content = read_yaml(path)
+        try:
+            content = read_yaml(path)
+        except InputError as error:
+            raise InputError.at(where, str(error), field="prompt") from error
         if not isinstance(content, dict) or not content:
             raise InputError.at(path, f"must be a mapping of {', '.join((*SUBJECTS, OWN))}")
         for kind, row in content.items():

@@ -126,7 +126,7 @@ def test_a_file_that_is_not_there_or_lacks_a_subject_is_told_before_anything_is_
     setups = describe(tmp_path, make(tmp_path))
     model = {"name": "one", "model": "m", "base_url": "http://127.0.0.1:9/v1"}
     for prompt, said in (
-        ("gone.yaml", r"models\[1\]: field 'prompt': there is no file gone.yaml"),
+        ("gone.yaml", r"models\[1\]: field 'prompt': gone.yaml: No such file or directory"),
         (3, r"models\[1\]: field 'prompt': must be the name of a file, or null"),
         (
             write(tmp_path, {"breed": {"text": "x"}}),
