@@ -61,11 +61,11 @@ def imagined_card(limit: float | None = None) -> Iterator[ImaginedCard]:
 
 
 class ImaginedCard(TorchDispatchMode):
-    """Attributes: ``live`` and ``peak``, bytes on the card now and at most; ``flops``, by torch's own formulas."""
+    """Attributes: ``live``, ``peak`` and ``limit``, bytes now, at most, and allowed; ``flops``, by torch's formulas."""
 
     def __init__(self, fake: FakeTensorMode, limit: float | None):
         super().__init__()
-        self._fake, self._limit = fake, limit
+        self._fake, self.limit = fake, limit
         self.live = self.peak = self.flops = 0
         self._storages: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -185,8 +185,8 @@ class ImaginedCard(TorchDispatchMode):
         self.live += size
         self.peak = max(self.peak, self.live)
         weakref.finalize(storage, self._release, size)
-        if self._limit is not None and self.live > self._limit:
-            raise torch.OutOfMemoryError(f"{self.live:,} bytes on a card of {self._limit:,.0f}")
+        if self.limit is not None and self.live > self.limit:
+            raise torch.OutOfMemoryError(f"{self.live:,} bytes on a card of {self.limit:,.0f}")
 
     def _release(self, size: int) -> None:
         self.live -= size

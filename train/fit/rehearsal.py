@@ -80,7 +80,7 @@ def rehearse(
     window = min(micro_batches, _WINDOW if limit is None else 2)  # for its memory alone two are enough
     config, args = copy.deepcopy(config), copy.copy(args)
     processor = stand_in_processor(config, data.max_pixels)
-    with tempfile.TemporaryDirectory() as folder, imagined_card(limit) as card, _four_bits_on_card():
+    with tempfile.TemporaryDirectory() as folder, imagined_card() as card, _four_bits_on_card():
         args.per_device_train_batch_size, args.gradient_accumulation_steps = rows, window
         args.output_dir, args.max_steps, args.disable_tqdm = folder, 1, True
         args.save_strategy, args.report_to, args.logging_strategy = "no", [], "no"
@@ -96,6 +96,8 @@ def rehearse(
             eval_rows, taxonomy = args.per_device_eval_batch_size, Taxonomy.load(data.taxonomy)
             holdout = HoldOut(pairs[:eval_rows], root, eval_rows, _ASKED, taxonomy, expected)
         model = imagined_model(config, model_args)
+        # In four bits a real model comes weight by weight, and never is there in full.
+        card.limit, card.peak = limit, card.live
         clock = _Clock(card)
         trainer = JudgeTrainer(
             model,

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from peft import get_peft_model
 from transformers import AutoModelForImageTextToText
 
 from cprt.errors import InputError
+from train.adapter import lora_config
 from train.fit.architectures import config_of, qwen3_vl
 from train.fit.rehearsal import Figures, rehearse
 from train.fit.run import _read, largest, main
@@ -131,3 +133,29 @@ def test_the_command_says_what_a_recipe_needs(demo_base, capsys):
 def test_what_cannot_be_rehearsed_is_said_in_one_line(options, reason):
     with pytest.raises(InputError, match=re.escape(reason)):
         main(["--config", str(RECIPES / "qwen3_vl_2b.yaml"), *options])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["qwen3_vl_2b", "qwen3_vl_4b", "qwen3_vl_8b", "llama_3_2_11b"])
+def test_a_recipes_note_says_what_the_rehearsal_finds(name):
+    """At full size: gigabytes as it is, and of weights and adapter."""
+    note = (RECIPES / f"{name}.yaml").read_text()
+    said = re.search(r"as it is ([\d.]+) GB at most,\s+([\d.]+) of them weights and adapter", note.replace("\n#", ""))
+    _, recipe = _read(["--config", str(RECIPES / f"{name}.yaml")])
+    seen = rehearse(*recipe, recipe[3].per_device_train_batch_size, limit=1e12)
+    assert [float(said[1]), float(said[2])] == pytest.approx([seen.peak / 1e9, seen.fixed / 1e9], abs=0.06)
+
+
+@pytest.mark.parametrize("name", ["qwen3_vl_2b", "qwen3_vl_4b", "qwen3_vl_8b", "llama_3_2_11b"])
+def test_a_recipes_note_says_what_weights_and_adapter_take(name):
+    """The same for the part that needs no rehearsal: weights in two bytes, an adapter of rank 64 in four."""
+    note = (RECIPES / f"{name}.yaml").read_text()
+    said = re.search(r"([\d.]+) of them weights and adapter", note.replace("\n#", ""))
+    _, (config, _, model_args, *_) = _read(["--config", str(RECIPES / f"{name}.yaml")])
+    with torch.device("meta"):
+        model = get_peft_model(
+            AutoModelForImageTextToText.from_config(config, dtype=torch.bfloat16), lora_config(model_args)
+        )
+    adapter = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
+    weights = sum(weight.numel() for weight in model.parameters()) - adapter
+    assert float(said[1]) == pytest.approx((2 * weights + 4 * adapter) / 1e9, abs=0.06)
