@@ -62,7 +62,7 @@ lint: setup
 
 bench: setup  ## the measurements behind the numbers in the README
 	$(BIN)/python benchmarks/sft_step.py
-	$(BIN)/python benchmarks/sft_parts.py
+	$(BIN)/cprt fit --config configs/sft/qwen3_vl_2b.yaml --search false
 	$(BIN)/python benchmarks/eval_speed.py
 	$(BIN)/python benchmarks/mi_calls.py
 	$(BIN)/python benchmarks/mi_panels.py

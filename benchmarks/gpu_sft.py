@@ -23,17 +23,10 @@ from typing import Any
 from random_model import BASE
 from sft_step import build_trainer, time_steps, tokens_of
 
+from train.fit.architectures import SHAPES, VOCABULARY, qwen3_vl
+
 ROWS, STOCK_ROWS = 128, 32  # 16 and 8 for the tiny shape, which only shows that the script runs
-# Published shapes. Text: width, inner width, layers, heads (8 key-value heads of 128). Vision: width, inner width,
-# depth, layers that feed the text model directly.
-SHAPES = {
-    "8B": ((4096, 12288, 36, 32), (1152, 4304, 27, [8, 16, 24])),
-    "4B": ((2560, 9728, 36, 32), (1024, 4096, 24, [5, 11, 17])),
-    "2B": ((2048, 6144, 28, 16), (1024, 4096, 24, [5, 11, 17])),
-    "tiny": ((128, 256, 2, 8), (64, 128, 3, [0, 1, 2])),
-}
 MICRO_BATCH = {"8B": 8, "4B": 16, "2B": 16, "tiny": 8}
-VOCABULARY = 151_936
 PEAK_TFLOPS = {"H100": 989.0, "H200": 989.0, "A100": 312.0}  # dense bfloat16, from the makers' data sheets
 
 
@@ -123,34 +116,12 @@ def measure(size: str, image_tokens: int, ours: bool, device: str) -> dict[str, 
 
 
 def full_config(size: str) -> Any:
-    """The configuration of a Qwen3-VL of one of ``SHAPES``."""
+    """The configuration of a Qwen3-VL of one of ``SHAPES``, with the special tokens of the processor used here."""
     from transformers import AutoConfig
 
-    (width, inner, layers, heads), (vision_width, vision_inner, depth, deepstack) = SHAPES[size]
-    config = AutoConfig.from_pretrained(BASE)
-    config.text_config.update(
-        {
-            "hidden_size": width,
-            "intermediate_size": inner,
-            "num_hidden_layers": layers,
-            "num_attention_heads": heads,
-            "num_key_value_heads": 8,
-            "head_dim": 128,
-            **({} if size == "tiny" else {"vocab_size": VOCABULARY}),
-        }
-    )
-    config.text_config.rope_parameters["mrope_section"] = [24, 20, 20]
-    config.tie_word_embeddings = config.text_config.tie_word_embeddings = size != "8B"
-    config.vision_config.update(
-        {
-            "hidden_size": vision_width,
-            "intermediate_size": vision_inner,
-            "depth": depth,
-            "num_heads": 16,
-            "out_hidden_size": width,
-            "deepstack_visual_indexes": deepstack,
-        }
-    )
+    config, base = qwen3_vl(size), AutoConfig.from_pretrained(BASE)
+    for name in ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id"):
+        setattr(config, name, getattr(base, name))
     return config
 
 

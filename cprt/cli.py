@@ -24,6 +24,7 @@ COMMANDS = (
         "data_prep.boundaries.run",
         "learn score bands from labels and compare them with the published ones",
     ),
+    ("fit", "train.fit.run", "whether a training recipe fits a GPU, and how long it takes, before renting one"),
     ("ablate", "train.ablations.run", "train a recipe in variants and seeds, evaluate and compare them"),
     ("prompts", "eval.prompts", "print every prompt that is used, exactly as it is sent"),
     ("eval", "eval.run", "ask a model about every photo, write predictions and metrics"),

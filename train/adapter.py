@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from peft import LoraConfig
 from transformers import BitsAndBytesConfig
 from trl import ModelConfig, get_peft_config, get_quantization_config
@@ -30,6 +31,17 @@ def load_base(model_args: ModelConfig, processor: Any) -> Any:
     check_fit(model_args.model_name_or_path, model, processor)
     if model_args.load_in_4bit:
         quantized_layers(model)
+    return prepared(model)
+
+
+def prepared(model: Any) -> Any:
+    """A base model as it is trained.
+
+    Its vision encoder is frozen, and runs without a graph: gradient checkpointing makes what is embedded require a
+    gradient, Mllama's patches too, and its encoder would be kept in memory and differentiated for nothing.
+    """
+    encoder = model.get_encoder("image")
+    encoder.forward = torch.no_grad()(encoder.forward)
     # Qwen3-VL says it takes no loss arguments. Left so, the loss is a mean of micro-batch means, and four batches of
     # one train another model than one batch of four.
     model.accepts_loss_kwargs = True

@@ -20,22 +20,11 @@ from cprt.models.checkpoint import identity
 from cprt.prompts import arrange, build
 from cprt.provenance import model_digest, run_record
 from cprt.records import write_json
+from train.publish.files import PROCESSOR
 
 # Of the logits' standard deviation. bfloat16 rounds weights and activations alike, which is worth 0.01 to 0.035.
 TOLERANCE = 0.05
 _LOGITS = 16  # positions at the end of the row whose logits are compared
-_PROCESSOR = (
-    "processor_config.json",
-    "preprocessor_config.json",
-    "video_preprocessor_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "chat_template.jinja",
-)
 
 
 @dataclass
@@ -103,7 +92,7 @@ def merge(base: str, revision: str | None, adapter: Path, folder: Path) -> dict[
     with model.disable_adapter():
         plain = logits(model)
     model.merge_and_unload(safe_merge=True).save_pretrained(folder)
-    for name in _PROCESSOR:
+    for name in PROCESSOR:
         if (adapter / name).is_file():
             shutil.copyfile(adapter / name, folder / name)
     del model, local

@@ -20,7 +20,8 @@ error) ``flagged`` is null: then a person has to look.
 
 With ``--structured true`` a local model that is asked for attributes also says how probable it finds each list of them.
 By the exact function a row then also holds the mean severity, between what 90% lie, how probable ``flag_above`` or more
-is, and the attributes, those first that carry most of the mean. This score is shown first, and flagged by::
+is, and the attributes, those first that carry most of the mean. This score is shown first, and flagged by. ``willing``
+says how much of the answer's probability the model gives it when it is free (see ``cprt eval``)::
 
     "probable": {"score": 0.774, "band": [0.711, 0.8], "level": 1, "level_probability": 0.97, "exceeds": 0.8,
                  "uncertain": true, "list_mass": 0.99,
@@ -270,6 +271,7 @@ def score_row(photo: Photo, outcome: Outcome[Answer], args: ScoreArguments, taxo
         composed, attributes, advice = named(answer.attributes, args.until_level, args.until_score, taxonomy)
     lists = outcome.response.lists if outcome.status == "ok" and outcome.response is not None else None
     expected = probable(Risk.read(lists, taxonomy), args.flag_above) if lists else None
+    willing = None if outcome.response is None else outcome.response.willing
     by = flag_score(
         answer.score,
         None if composed is None else composed.score,
@@ -290,6 +292,7 @@ def score_row(photo: Photo, outcome: Outcome[Answer], args: ScoreArguments, taxo
         "text": None if outcome.text is None else without_halves(outcome.text),
         "error": None if outcome.error is None else without_halves(outcome.error),
         **({} if expected is None else {"probable": expected}),
+        **({} if willing is None else {"willing": willing}),
     }
 
 

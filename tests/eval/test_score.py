@@ -348,6 +348,7 @@ def test_a_local_model_says_how_probable_attributes_are(demo_base, tmp_path, cap
         told = row["probable"]
         risk = min(risks, key=lambda risk: abs(risk.mean - told["score"]))
         assert row["flag_score"] == told["score"] and row["flagged"] is (told["score"] >= 0.3)
+        assert 0 < row["willing"] < 0.01  # a base that answers nothing that can be read when it is free
         assert told["exceeds"] == pytest.approx(risk.exceeds(0.3)) and told["band"] == pytest.approx(list(risk.band))
         assert told["uncertain"] is (0.05 < told["exceeds"] < 0.95) and told["level"] == risk.level
         left = [one["score_without"] for one in told["attributes"]]

@@ -13,16 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from cprt.errors import InputError
-from cprt.models.adapter import base_commit, check_adapter, read_config, saved_tensors
+from cprt.models.adapter import CONFIG, WEIGHTS, base_commit, check_adapter, read_config, saved_tensors
 from cprt.records import read_object, write_json
 
-REQUIRED = (
-    "adapter_config.json",
-    "adapter_model.safetensors",
-    "processor_config.json",
-    "tokenizer.json",
-    "chat_template.jinja",
-)
+REQUIRED = (CONFIG, WEIGHTS, "processor_config.json", "tokenizer.json", "chat_template.jinja")
 OPTIONAL = (
     "tokenizer_config.json",
     "preprocessor_config.json",
@@ -32,6 +26,7 @@ OPTIONAL = (
     "vocab.json",
     "merges.txt",
 )
+PROCESSOR = (*REQUIRED[2:], *OPTIONAL)
 WRITTEN = ("README.md", "run.json")  # ours, made for the published copy
 PUBLISHED = {*REQUIRED, *OPTIONAL, *WRITTEN}
 

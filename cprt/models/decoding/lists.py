@@ -100,19 +100,30 @@ class Search:
 
     def take(self, beginning: Beginning, known: Mapping[Step, float]) -> None:
         """Go on from a beginning that is open. ``known``: log probabilities of what was ``wanted`` of it."""
-        shares: dict[int, float] = {}
+        shares: dict[int, float] = {}  # of the most probable option, so that none of a long key vanishes
         options = self._options(beginning)
+        written = {option: math.fsum(known[step] for step in steps) for option, steps in options.items()}
+        most = max(written.values())
         for option, steps in sorted(options.items(), key=lambda item: -len(item[1])):
-            written = math.exp(math.fsum(known[step] for step in steps))
             longer = (shares[other] for other in shares if options[other][: len(steps)] == steps)
-            shares[option] = max(0.0, written - math.fsum(longer))  # a key that another begins with is not that other
+            # A key that another begins with is not that other.
+            shares[option] = max(0.0, math.exp(written[option] - most) - math.fsum(longer))
         total = math.fsum(shares.values())
         probability = self.open.pop(beginning)
         for option, share in shares.items():
-            if total > 0 and option == self.tokens.end:
+            if option == self.tokens.end:
                 self.found[beginning] = probability * share / total
-            elif total > 0:
+            else:
                 self.open[*beginning, option] = probability * share / total
+
+    def probable(self, keys: Sequence[str]) -> dict[str, float]:
+        """What was found, the most probable first, as keys with commas between; at least one list."""
+        ordered = sorted(self.found.items(), key=lambda item: -item[1])
+        return {
+            ",".join(keys[key] for key in one): probability
+            for place, (one, probability) in enumerate(ordered)
+            if probability >= LEAST or place == 0
+        }
 
     def _options(self, beginning: Beginning) -> dict[int, list[Step]]:
         path = self.tokens.path(beginning)
@@ -150,14 +161,7 @@ class ListReader:
             chosen = [search.next for search in searches]
             if not any(chosen):
                 break
-        return [
-            {
-                ",".join(keys[key] for key in found): probability
-                for found, probability in sorted(search.found.items(), key=lambda item: -item[1])
-                if probability >= LEAST
-            }
-            for search in searches
-        ]
+        return [search.probable(keys) for search in searches]
 
     def _look(self, inputs: Any, cache: Any, searches: Sequence[Search], chosen: Sequence[Sequence[Beginning]]) -> None:
         """One pass: go on from the ``chosen`` beginnings of every search, the shorter ones first."""

@@ -169,6 +169,15 @@ def test_a_key_that_another_begins_with_is_not_that_other():
     assert search.found == pytest.approx({(): 0.1})
 
 
+def test_what_a_model_finds_all_but_impossible_has_probabilities_all_the_same():
+    """A thousand nats below anything else that it could write; and one list at least is kept."""
+    search = Search(ListTokens(["age", "face"], characters))
+    search.take((), dict.fromkeys(search.wanted([()]), -1000.0))
+    assert sum(search.found.values()) + sum(search.open.values()) == pytest.approx(1)
+    search = Search(ListTokens(["age", "face"], characters), found={(0,): 1e-9, (1,): 1e-7})
+    assert search.probable(["age", "face"]) == {"face": 1e-7}
+
+
 def test_tokens_of_whole_lists_are_put_together_from_those_of_pairs(demo_base: Path, tiny_mllama: Path):
     """What the steps rest on: how a key is cut depends on the key before it alone."""
     from transformers import AutoTokenizer

@@ -1,0 +1,133 @@
+"""Recipes rehearsed: the real training step on an imagined card, and what ``cprt fit`` says of it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForImageTextToText
+
+from cprt.errors import InputError
+from train.fit.architectures import config_of, qwen3_vl
+from train.fit.rehearsal import Figures, rehearse
+from train.fit.run import _read, largest, main
+
+RECIPES = Path(__file__).resolve().parents[3] / "configs" / "sft"
+WEIGHTS = {  # in the published checkpoints
+    "Qwen/Qwen3-VL-2B-Instruct": 2_127_532_032,
+    "Qwen/Qwen3-VL-4B-Instruct": 4_437_815_808,
+    "Qwen/Qwen3-VL-8B-Instruct": 8_767_123_696,
+    "meta-llama/Llama-3.2-11B-Vision-Instruct": 10_670_220_835,
+}
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_the_models_of_the_recipes_have_their_published_sizes(name):
+    with torch.device("meta"):
+        model = AutoModelForImageTextToText.from_config(config_of(name), dtype=torch.bfloat16)
+    assert sum(weight.numel() for weight in model.parameters()) == WEIGHTS[name]
+
+
+SMALL = "--global_batch_size 8 --per_device_train_batch_size 1 --per_device_eval_batch_size 2".split()
+
+
+def small(name: str, *options: str):
+    """A recipe with two layers of the language model, one of the encoder and a step of eight pairs."""
+    pixels = ["--max_pixels", "65536"] if name.startswith("qwen") else []
+    _, (config, *rest) = _read(["--config", str(RECIPES / f"{name}.yaml"), *SMALL, *pixels, *options])
+    if name.startswith("qwen"):
+        config = qwen3_vl("tiny")
+    else:
+        config.text_config.update({"num_hidden_layers": 2, "cross_attention_layers": [1], "hidden_size": 128})
+        config.text_config.update({"num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 256})
+        config.vision_config.update({"num_hidden_layers": 1, "num_global_layers": 1, "hidden_size": 64})
+        config.vision_config.update({"attention_heads": 4, "intermediate_size": 128, "vision_output_dim": 128})
+        config.vision_config.intermediate_layers_indices = [0]
+    return config, *rest
+
+
+def figures(rows: int, *options: str) -> Figures:
+    return rehearse(*small("qwen3_vl_2b", "--eval_strategy", "no", *options), rows)
+
+
+EXPECTED = ("--metric_for_best_model", "expected_mae")
+
+
+@pytest.mark.parametrize(
+    "name, options",
+    [("qwen3_vl_2b", EXPECTED), ("llama_3_2_11b", ()), pytest.param("llama_3_2_11b", EXPECTED, marks=pytest.mark.slow)],
+)
+def test_a_recipe_is_rehearsed_without_a_fault(name, options):
+    """Training step, optimiser and hold-out; a prefix is shared where it can be."""
+    seen = rehearse(*small(name, *options), 2)
+    assert seen.peak > seen.fixed > 0 and seen.flops > 0
+    assert (seen.plain_reason is None) is (name == "qwen3_vl_2b")
+
+
+@pytest.mark.slow
+def test_each_option_shows_in_the_figures():
+    """The prefix once saves FLOPs; checkpointing saves memory and costs FLOPs; four bits save weights."""
+    as_it_is = figures(4)
+    plain = figures(4, "--shared_prefix", "false")
+    whole = figures(4, "--gradient_checkpointing", "false")
+    four_bits = figures(4, "--load_in_4bit", "true")
+    assert plain.flops > 1.5 * as_it_is.flops
+    assert whole.flops < 0.9 * as_it_is.flops and whole.peak > as_it_is.peak
+    assert four_bits.fixed < as_it_is.fixed and four_bits.plain_reason == "the model is quantised"
+
+
+@pytest.mark.slow
+def test_the_micro_batch_changes_nothing_but_memory():
+    """A step of eight pairs needs the same FLOPs however it is cut, rehearsed whole or counted up from three parts."""
+    assert figures(4).flops == pytest.approx(figures(1).flops, rel=0.01)
+
+
+@pytest.mark.slow
+def test_the_largest_micro_batch_is_the_last_that_fits():
+    recipe = small("qwen3_vl_2b", "--eval_strategy", "no")
+    peaks = [rehearse(*recipe, rows, limit=1e12).peak for rows in (2, 4)]
+    assert largest(recipe, room=(peaks[0] + peaks[1]) / 2) == 2
+    assert largest(recipe, room=1e6) is None
+
+
+def test_a_fault_of_the_code_is_found(monkeypatch):
+    """Positions left on the processor, as they would be met on a card."""
+    from train.shared_prefix import SharedPrefixTrainer
+
+    real = SharedPrefixTrainer._without_prefix
+
+    def faulty(self, inputs, cache):
+        inputs = real(self, inputs, cache)
+        return {**inputs, "input_ids": inputs["input_ids"].cpu()}
+
+    monkeypatch.setattr(SharedPrefixTrainer, "_without_prefix", faulty)
+    with pytest.raises(RuntimeError, match="same device"):
+        figures(2)
+
+
+def test_the_command_says_what_a_recipe_needs(demo_base, capsys):
+    recipe = str(RECIPES / "qwen3_vl_2b.yaml")
+    options = ["--model_name_or_path", str(demo_base), "--search", "false", "--tflops", "1", "--utilisation", "0.5"]
+    main(["--config", recipe, *SMALL, "--max_pixels", "65536", "--gpu", "2", *options])
+    first, needs, shared, step = capsys.readouterr().out.splitlines()
+    assert first == f"{demo_base}, imagined card of 2 GB, 1.5 of them for libraries"
+    assert needs.startswith("as it is, micro-batch 1: 0.") and needs.endswith("weights and adapter; fits")
+    assert shared == "shared prefix: yes"
+    found = re.fullmatch(r"([\d.,]+) TFLOP a step: ([\d.]+) s at 50% of 1 TFLOP/s; 80 steps take (\d+) minutes", step)
+    assert float(found[2]) == pytest.approx(2 * float(found[1]), abs=1) and float(found[2]) > 0
+
+
+@pytest.mark.parametrize(
+    "options, reason",
+    [
+        (["--gpu", "0"], "gpu must be more than 0, not 0.0"),
+        (["--utilisation", "1.5"], "utilisation must be at most 1, not 1.5"),
+        (["--max_pixels", "null"], "max_pixels is missing: without it a photo takes up to 16k tokens"),
+        (["--per_device_train_batch_size", "3"], "global_batch_size 128 is not a multiple of"),
+    ],
+)
+def test_what_cannot_be_rehearsed_is_said_in_one_line(options, reason):
+    with pytest.raises(InputError, match=re.escape(reason)):
+        main(["--config", str(RECIPES / "qwen3_vl_2b.yaml"), *options])
