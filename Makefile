@@ -53,7 +53,7 @@ $(VLLM)/.installed: tests/mend_vllm.py
 	touch $@
 
 soak: setup  ## what takes too long for every day: random kills, mutations of every file by the thousand
-	$(BIN)/python -m pytest -m soak --timeout 7200
+	$(BIN)/python -m pytest -m soak --timeout 7200 --hypothesis-profile soak
 
 lint: setup
 	$(BIN)/ruff check .
