@@ -26,7 +26,7 @@ demo: setup  ## data, labels, pairs, training, evaluation, on drawings
 	$(BIN)/python -m eval.demo
 
 check: lint  ## while working: the style, the types and the tests of the domain, in a minute
-	$(PYTEST) -m 'not slow' tests/cprt --ignore tests/cprt/models --ignore tests/cprt/services
+	$(PYTEST) tests/cprt --ignore tests/cprt/models --ignore tests/cprt/services
 
 test: setup  ## what every change must pass
 	$(PYTEST)
@@ -53,7 +53,7 @@ $(VLLM)/.installed: tests/mend_vllm.py
 	touch $@
 
 soak: setup  ## what takes too long for every day: random kills, mutations of every file by the thousand
-	$(BIN)/python -m pytest -m soak --timeout 7200
+	$(BIN)/python -m pytest -m soak --timeout 7200 --hypothesis-profile soak
 
 lint: setup
 	$(BIN)/ruff check .

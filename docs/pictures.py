@@ -29,7 +29,7 @@ def main() -> None:
         page = Path(folder) / "score.html"
         photos = sorted((DEMO / "data" / "images" / "test2017").glob("*.jpg"))[:60]
         options = {"model": "assets/demo_base", "adapter": DEMO / "adapter", "dtype": "float32", "out": page}
-        options |= {"thumbnails": "true", "flag_above": 0.514}
+        options |= {"structured": "true", "thumbnails": "true", "flag_above": 0.514}
         words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
         subprocess.run(
             [sys.executable, "-m", "cprt.cli", "score", *words, *map(str, photos)],

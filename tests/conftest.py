@@ -17,9 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[1]
+
+# The same examples every day, however busy the machine; `make soak` draws others each time.
+settings.register_profile("everyday", deadline=None, derandomize=True)
+settings.register_profile("soak", deadline=None)
+settings.load_profile("everyday")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
