@@ -46,6 +46,7 @@ def judge(real):
     return load
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_texts_get_the_ids_of_the_vocabulary_itself(real, family):
     ours = Tokenizer.from_file(str(real(family) / "tokenizer.json"))
@@ -163,6 +164,7 @@ def test_the_shared_prefix_changes_nothing(judge, demo):
         assert one.distribution == pytest.approx(other.distribution, abs=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_from_labels_to_an_adapter_that_can_be_published(real, demo, root, tmp_path, monkeypatch, capsys, family):
     base, photos, adapter = real(family), ["--images", str(demo.images)], tmp_path / "adapter"

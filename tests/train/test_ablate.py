@@ -71,6 +71,7 @@ def test_what_is_trained_is_left_and_what_was_killed_goes_on(root: Path, tmp_pat
     assert len(others) == 2 and not any("--resume_from_checkpoint" in command for command in others)
 
 
+@pytest.mark.slow
 def test_a_set_is_trained_asked_and_compared_by_one_command(root: Path, demo: Any, tmp_path: Path, monkeypatch, capsys):
     """Every command really runs, though in this process; a second time nothing is trained again."""
     import train.sft

@@ -158,6 +158,7 @@ def test_a_kill_between_checkpoints(runs, whole):
     assert same_end(output, whole)
 
 
+@pytest.mark.slow
 def test_photos_read_ahead_change_nothing(runs, whole):
     """By two processes until a kill, by one after it: the end is that of a run which reads between its steps."""
     output = runs.folder / "ahead"
@@ -167,6 +168,7 @@ def test_photos_read_ahead_change_nothing(runs, whole):
     assert same_end(output, whole)
 
 
+@pytest.mark.slow
 def test_photos_read_ahead_leave_dropout_and_the_next_epoch_alone(runs):
     """Three epochs of two steps."""
     epochs = ("--lora_dropout", "0.2", "--global_batch_size", "16")

@@ -119,6 +119,7 @@ def test_launched_run_leaves_an_adapter(launched, demo_base):
     assert len(changed) == 7 * 4 and all(".language_model." in name for name in changed)
 
 
+@pytest.mark.slow
 def test_launched_run_is_recorded(launched, demo, demo_base):
     """run.json says what made the adapter, without a secret; the processor keeps the pixel cap."""
     output, _ = launched
@@ -136,6 +137,7 @@ def test_launched_run_is_recorded(launched, demo, demo_base):
     assert processor["image_processor"]["size"]["longest_edge"] == 8192
 
 
+@pytest.mark.slow
 def test_launched_run_shows_what_it_trains(launched):
     """The table of weights, the labelled text of the first rows, the batch and the prefix, at the start."""
     _, printed = launched
@@ -148,6 +150,7 @@ def test_launched_run_shows_what_it_trains(launched):
     assert "56 adapter tensors saved and read back" in printed
 
 
+@pytest.mark.slow
 def test_checkpoints_resume(launched, sft, demo, tmp_path):
     """A run resumed after its first step ends with the adapter of the uninterrupted run, bit for bit."""
     output, _ = launched
@@ -166,6 +169,7 @@ def test_checkpoints_resume(launched, sft, demo, tmp_path):
     assert all(torch.equal(resumed[name], whole[name]) for name in whole)
 
 
+@pytest.mark.slow
 def test_a_finished_adapter_is_not_overwritten(launched, sft, demo):
     """Without --overwrite a second run is refused, before it loads a model, and the adapter stays as it is."""
     output, _ = launched

@@ -109,6 +109,7 @@ def test_a_fault_of_the_code_is_found(monkeypatch):
         figures(2)
 
 
+@pytest.mark.slow
 def test_the_command_says_what_a_recipe_needs(demo_base, capsys):
     recipe = str(RECIPES / "qwen3_vl_2b.yaml")
     options = ["--model_name_or_path", str(demo_base), "--search", "false", "--tflops", "1", "--utilisation", "0.5"]
