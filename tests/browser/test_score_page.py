@@ -29,7 +29,7 @@ def row(number: int, score: float | None, keys: list[str] | None, path: str, sta
     if keys is not None:
         composed, attributes, advice = named(keys, None, None, TAXONOMY)
     level = None if score is None else level_of(score)
-    by = flag_score(score, None if composed is None else composed.score, "severe")
+    by = flag_score(score, None if composed is None else composed.score, None, "severe")
     return {
         "root": "photos",
         "path": path.format(number),
