@@ -104,6 +104,7 @@ def test_structured_answers_of_the_real_vocabularies(judge, demo, family):
     assert parse(answer.text).status == "ok" and answer.complete and 0 <= answer.willing < 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_probabilities_of_scores_are_those_of_single_forward_passes(judge, demo, family):
     """Of a number of three decimals whatever follows; of a shorter one, of what does not go on with it."""

@@ -179,6 +179,7 @@ PICTURES = {f"figure{number}" for number in range(3, 12)}
 TEXTS = {f"figure{number}" for number in range(12, 17)}
 
 
+@pytest.mark.slow
 def test_every_table_and_figure_of_the_paper_is_made_and_in_the_index(everything: Path, root: Path):
     for ending in ("csv", "tex", "md"):
         assert {path.name.removesuffix(f".{ending}") for path in everything.glob(f"*.{ending}")} == TABLES | PICTURES
@@ -198,6 +199,7 @@ def test_every_table_and_figure_of_the_paper_is_made_and_in_the_index(everything
     assert options - {"decision"} == {name for name, value in vars(args).items() if value and name != "out"}
 
 
+@pytest.mark.slow
 def test_numbers_behind_the_figures(everything: Path, demo: Any):
     def table(name: str) -> list[dict[str, str]]:
         with open(everything / f"{name}.csv", newline="", encoding="utf-8") as file:

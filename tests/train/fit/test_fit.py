@@ -57,9 +57,10 @@ def figures(rows: int, *options: str) -> Figures:
 EXPECTED = ("--metric_for_best_model", "expected_mae")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, options",
-    [("qwen3_vl_2b", EXPECTED), ("llama_3_2_11b", ()), pytest.param("llama_3_2_11b", EXPECTED, marks=pytest.mark.slow)],
+    [("qwen3_vl_2b", EXPECTED), ("llama_3_2_11b", ()), ("llama_3_2_11b", EXPECTED)],
 )
 def test_a_recipe_is_rehearsed_without_a_fault(name, options):
     """Training step, optimiser and hold-out; a prefix is shared where it can be."""
