@@ -9,7 +9,7 @@ each input. The paper prints no numbers for most of its figures: then ours stand
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,18 +74,31 @@ class PaperArguments:
     sft_labels: str | None = option("labels.jsonl of the photos that training draws from, for Figure 7", None)
     agreement: str | None = option("agreement.json, for Table 2", None)
     runs: list[str] = option(
-        "folders with a folder for each run of cprt eval, for Tables 3 and 6 and Figures 3 and 8 to 11", factory=list
+        "runs of cprt eval, or folders that hold them, for Tables 3 and 6 and Figures 3 and 8 to 11", factory=list
     )
     rows: str | None = option("YAML of `PROMPTING / MODEL: RUN` where runs have other names than ours", None)
     counterfactual: str | None = option("folder of cprt counterfactual, for Figure 4", None)
     boundaries: str | None = option("folder of cprt boundaries, for Figures 5 and 6", None)
+    skip_missing: bool = option("leave out and name the inputs that are not there yet", False)
     taxonomy: str | None = option("YAML that extends the published taxonomy", None)
+
+    def missing(self) -> list[str]:
+        """The inputs given that are not there, which ``skip_missing`` then leaves out."""
+        gone = []
+        for name in _MADE_OF:
+            value = getattr(self, name)
+            paths = value if isinstance(value, list) else [value] if value else []
+            there = [path for path in paths if Path(path).exists()]
+            gone += [path for path in paths if path not in there]
+            setattr(self, name, there if isinstance(value, list) else value if there else None)
+        return gone
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Command line of ``cprt paper``."""
     (args,) = parse(PaperArguments, argv, prog="cprt paper", description=(__doc__ or "").partition("\n")[0])
     taxonomy, out = Taxonomy.load(args.taxonomy), Path(args.out)
+    missing = args.missing() if args.skip_missing else []
     tables: list[Table] = [table4(), table5(taxonomy), scoring(taxonomy)]
     pictures: dict[str, bytes] = {}
     inputs = {name: str(getattr(args, name)) for name in ("labels", "sft_labels", "agreement") if getattr(args, name)}
@@ -122,11 +135,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     for name, text in texts.items():
         write_text(out / f"{name}.txt", text)
     write_run("cprt paper", out, args, inputs, taxonomy=taxonomy.digest)
-    _say(out, tables, pictures, texts)
+    _say(out, tables, pictures, texts, [name for name in _MADE_OF if getattr(args, name)])
+    for path in missing:
+        print(f"{path}: is not there yet; docs/paper.md says which command makes it")
 
 
-def _say(out: Path, tables: Sequence[Table], pictures: Mapping[str, Any], texts: Mapping[str, str]) -> None:
-    """What was made, in the paper's order, and what each of the others needs."""
+def _say(
+    out: Path, tables: Sequence[Table], pictures: Mapping[str, Any], texts: Mapping[str, str], given: Collection[str]
+) -> None:
+    """What was made, in the paper's order, and what each of the others needs of the options, some ``given``."""
     captions = {table.name: table.caption for table in tables}
     made = {*captions, *pictures, *texts}
     for name in sorted(made, key=lambda name: (name[0] != "t", int("".join(filter(str.isdigit, name))))):
@@ -136,7 +153,8 @@ def _say(out: Path, tables: Sequence[Table], pictures: Mapping[str, Any], texts:
     for needed, names in _MADE_OF.items():
         missing = [re.sub(r"([a-z])(\d)", r"\1 \2", name).capitalize() for name in names if name not in made]
         if missing:
-            print(f"not made without --{needed}: {', '.join(missing)}")
+            why = "of what is given as" if needed in given else "without"
+            print(f"not made {why} --{needed}: {', '.join(missing)}")
 
 
 # --- Tables ------------------------------------------------------------------------------------------------------
@@ -243,10 +261,16 @@ def read_judged(
     for folder in folders:
         if not folder.is_dir():
             raise InputError.at(folder, "is not a folder")
-        for file in sorted(folder.glob("*/metrics.json")):
-            if file.parent.name in found:
-                raise InputError.at(file.parent, f"{found[file.parent.name]} has the same name")
-            found[file.parent.name] = file
+        within = (
+            [folder / "metrics.json"] if (folder / "metrics.json").is_file() else sorted(folder.glob("*/metrics.json"))
+        )
+        if not within:
+            raise InputError.at(folder, "holds no metrics.json, and no folder in it does: no run of cprt eval is here")
+        for file in within:
+            name = file.resolve().parent.name
+            if name in found:
+                raise InputError.at(file.parent, f"{found[name]} has the same name")
+            found[name] = file
     rows = {}
     for row in paper.table6():
         prompting, model = row["prompting"], row["model"]
@@ -258,7 +282,7 @@ def read_judged(
 
 def _judged(file: Path) -> Judged:
     record = read_object(file.with_name("run.json")) if file.with_name("run.json").is_file() else {}
-    return Judged(file.parent.name, str(inside(record, "prompt").get("name", "")), file, Metrics.read(file))
+    return Judged(file.resolve().parent.name, str(inside(record, "prompt").get("name", "")), file, Metrics.read(file))
 
 
 def read_rows(path: str) -> dict[str, str]:

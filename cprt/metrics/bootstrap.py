@@ -88,6 +88,31 @@ def wilson_interval(successes: float, n: float, quantile: float = _Z) -> list[fl
     return [max(0.0, centre - half), min(1.0, centre + half)]
 
 
+def paired_interval(both: int, first: int, second: int, n: int) -> list[float]:
+    """95% interval of the difference of two shares of the same n > 0 rows (Newcombe, 1998, method 10).
+
+    Args:
+        both, first, second: rows that count in both shares, in the first alone, and in the second alone.
+
+    It joins Wilson's of both, so that it is no point even where all rows agree.
+    """
+    neither = n - both - first - second
+    shares = [(both + only) / n for only in (first, second)]
+    (low, high), (other_low, other_high) = (wilson_interval(both + only, n) or () for only in (first, second))
+    margins = (both + first) * (second + neither) * (both + second) * (first + neither)
+    together = both * neither - first * second
+    phi = (max(together - n / 2, 0.0) if together > 0 else together) / math.sqrt(margins) if margins else 0.0
+
+    def off(up: float, down: float) -> float:
+        return math.sqrt(max(0.0, up**2 - 2 * phi * up * down + down**2))
+
+    difference = shares[0] - shares[1]
+    return [
+        difference - off(shares[0] - low, other_high - shares[1]),
+        difference + off(high - shares[0], shares[1] - other_low),
+    ]
+
+
 # --- Clusters ----------------------------------------------------------------------------------------------------
 
 

@@ -17,7 +17,17 @@ from numpy.typing import ArrayLike
 
 from cprt.answers import STATUSES
 from cprt.errors import InputError
-from cprt.metrics.bootstrap import CONFIDENCE, Floats, Ints, interval, p_value, resample, weights_of, wilson_interval
+from cprt.metrics.bootstrap import (
+    CONFIDENCE,
+    Floats,
+    Ints,
+    apart,
+    interval,
+    p_value,
+    resample,
+    weights_of,
+    wilson_interval,
+)
 from cprt.metrics.pairs import (
     Groups,
     PairwiseAccuracy,
@@ -179,7 +189,8 @@ def paired_differences(
     ``difference`` is the figure of a pair's first judge minus that of its second. All are computed on the same
     resampled images, so what makes an image hard for both cancels; each judge is resampled once, however many pairs it
     is in.
-    ``ci`` is the 95% percentile interval, ``p`` two-sided. None where a figure is undefined.
+    ``ci`` is the 95% percentile interval, ``p`` two-sided. None where a figure is undefined; no interval where all
+    resamples say the same.
 
     Args:
         truth, true_levels: (N,), only images that all judges have scored.
@@ -209,7 +220,7 @@ def paired_differences(
                 rows[figure]["difference"] = value - other
                 if weights:
                     differences = resampled[first][figure] - resampled[second][figure]
-                    rows[figure] |= {"ci": interval(differences), "p": p_value(differences)}
+                    rows[figure] |= {"ci": apart(interval(differences)), "p": p_value(differences)}
     return found
 
 

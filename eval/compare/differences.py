@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from cprt.errors import InputError
-from cprt.metrics.bootstrap import interval
+from cprt.metrics.bootstrap import paired_interval
 from cprt.metrics.severity import paired_differences
 from cprt.records import Label, inside
 from cprt.taxonomy import Taxonomy
@@ -70,27 +70,23 @@ def differences(
     photos = {pair: len(ids) for ids, group in by_photos.items() for pair in group}
     figures = iter(_corrected([tests[pair][name] for pair in pairs for name in FIGURES]))
     covered = {name: np.asarray([label.id in scores[name] for label in labels]) for name in scores}
-    coverage = _corrected(
-        [coverage_difference(covered[first], covered[second], resamples, seed) for first, second in pairs]
-    )
+    coverage = _corrected([coverage_difference(covered[first], covered[second]) for first, second in pairs])
     return [
         PairDifferences(*pair, photos[pair], {name: next(figures) for name in FIGURES}, of_coverage)
         for pair, of_coverage in zip(pairs, coverage, strict=True)
     ]
 
 
-def coverage_difference(
-    first: NDArray[np.bool_], second: NDArray[np.bool_], resamples: int, seed: int
-) -> dict[str, Any]:
-    """Difference of the shares of (N,) photos with a score: a paired bootstrap interval and McNemar's exact p."""
+def coverage_difference(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> dict[str, Any]:
+    """Difference of the shares of (N,) photos with a score: interval and McNemar's exact p."""
     from scipy.stats import binomtest
 
     n, gained, lost = len(first), int((first & ~second).sum()), int((second & ~first).sum())
     if not n:
         return dict.fromkeys(("difference", "ci", "p"))
-    drawn = np.random.default_rng(seed).multinomial(n, [gained / n, lost / n, 1 - (gained + lost) / n], size=resamples)
     p = float(binomtest(gained, gained + lost).pvalue) if gained + lost else 1.0
-    return {"difference": (gained - lost) / n, "ci": interval((drawn[:, 0] - drawn[:, 1]) / n), "p": p}
+    both = int((first & second).sum())
+    return {"difference": (gained - lost) / n, "ci": paired_interval(both, gained, lost, n), "p": p}
 
 
 def _corrected(tests: Sequence[Mapping[str, Any]]) -> list[Difference]:

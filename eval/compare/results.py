@@ -49,7 +49,7 @@ class Difference:
     """One figure of a run minus that of another; all None where it is undefined in either.
 
     Attributes:
-        ci: 95% paired bootstrap interval.
+        ci: 95% paired bootstrap interval, None where all resamples say the same; Newcombe's (1998) of coverage.
         p, p_holm: two-sided, and after Holm's correction for all differences of the comparison.
         beyond_noise: whether p_holm is below the correction's alpha.
     """

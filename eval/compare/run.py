@@ -17,6 +17,7 @@ from pathlib import Path
 from cprt.config import option, parse, run
 from cprt.images import image_root
 from cprt.metrics.results import to_json
+from cprt.pages.words import counted
 from cprt.provenance import sign, write_run
 from cprt.records import read_labels, write_json
 from cprt.taxonomy import Taxonomy
@@ -131,8 +132,10 @@ def terminal(comparison: Comparison) -> str:
         lines.append("all that each scored")
         lines.append(
             f"* beyond noise: paired bootstrap, {method.resamples:,} resamples, p < {method.alpha} "
-            f"after Holm's correction for {method.tests} differences"
+            f"after Holm's correction for {method.tests} differences;"
         )
+        pairs = counted(len(comparison.differences), "pair")
+        lines.append(f"coverage by McNemar's exact test, corrected for the coverage of {pairs}")
     if comparison.seeds:
         lines += ["", _line("mean over seeds", HEADS.values())]
         for recipe, group in comparison.seeds.items():

@@ -276,11 +276,50 @@ def test_two_runs_of_one_name_are_refused(tmp_path: Path):
         main(["--runs", str(tmp_path / "a"), str(tmp_path / "b"), "--out", str(tmp_path / "out")])
 
 
+def test_runs_are_found_by_themselves_and_in_their_folder(tmp_path: Path, capsys, monkeypatch):
+    metrics(tmp_path / "runs", "gpt-5.2-zero_shot", pearson=0.801)
+    metrics(tmp_path / "runs", "mine", pearson=0.5)
+    made = []
+    for number, runs in enumerate((["runs"], ["runs/mine", "runs/gpt-5.2-zero_shot/"])):
+        monkeypatch.chdir(tmp_path)
+        main(["--runs", *runs, "--out", str(number)])
+        made.append((tmp_path / str(number) / "table6.csv").read_text())
+        assert "not made of what is given as --runs: Figure 3," in capsys.readouterr().out
+    monkeypatch.chdir(tmp_path / "runs" / "mine")
+    main(["--runs", ".", "../gpt-5.2-zero_shot", "--out", "../../2"])
+    assert made[0] == made[1] == (tmp_path / "2" / "table6.csv").read_text() and "own: ,mine" in made[0]
+    (tmp_path / "none").mkdir()
+    with pytest.raises(InputError, match="none: holds no metrics.json, and no folder in it does: no run of cprt eval"):
+        main(["--runs", str(tmp_path / "runs"), str(tmp_path / "none"), "--out", str(tmp_path / "out")])
+
+
+def test_inputs_that_are_not_there_yet_are_left_out_where_that_is_asked_for(tmp_path: Path, capsys):
+    metrics(tmp_path / "runs", "gpt-5.2-zero_shot", pearson=0.801)
+    given = ["--runs", str(tmp_path / "runs"), str(tmp_path / "later"), "--labels", str(tmp_path / "no.jsonl")]
+    given += ["--out", str(tmp_path / "out")]
+    with pytest.raises((InputError, OSError), match=r"no\.jsonl"):
+        main(given)
+    main([*given, "--skip_missing", "true"])
+    said = capsys.readouterr().out
+    assert "not made without --labels: Table 1\n" in said
+    for name in ("later", "no.jsonl"):
+        assert f"{tmp_path / name}: is not there yet; docs/paper.md says which command makes it\n" in said
+    assert ",0.801," in (tmp_path / "out" / "table6.csv").read_text()
+
+
+def test_the_configuration_runs_before_any_input_is_there(root: Path, tmp_path: Path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    main(["--config", str(root / "configs" / "eval" / "paper.yaml")])
+    assert capsys.readouterr().out.count("is not there yet") == 7
+    assert (tmp_path / "outputs" / "paper" / "table4.csv").is_file()
+
+
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [("[1]", "must be a mapping"), ("Zero-Shot / Pears: x", "field 'Zero-Shot / Pears': is no row of Table 6")],
 )
 def test_rows_that_are_none_get_one_line(tmp_path: Path, content: str, complaint: str):
     (tmp_path / "rows.yaml").write_text(content)
+    metrics(tmp_path, "mine")
     with pytest.raises(InputError, match=complaint):
         main(["--runs", str(tmp_path), "--rows", str(tmp_path / "rows.yaml"), "--out", str(tmp_path / "out")])

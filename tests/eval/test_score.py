@@ -33,6 +33,7 @@ from cprt.errors import InputError
 from cprt.guidance.regulations import regulations_of
 from cprt.guidance.risk import Risk
 from cprt.images import load_image
+from cprt.metrics.bootstrap import wilson_interval
 from cprt.models.ask import Model
 from cprt.models.outcome import Outcome
 from cprt.models.response_cache import ResponseCache
@@ -44,7 +45,7 @@ from cprt.taxonomy import Taxonomy
 from eval.score.page import COLUMNS, page
 from eval.score.photos import Photo, find_photos
 from eval.score.run import ScoreArguments, main, score_row, settle
-from eval.score.threshold import choose
+from eval.score.threshold import choose, reweighted_precision
 
 PASSPORT = {"attributes": ["gov_ids", "biometrics", "age"], "level": 1, "score": 0.85}
 ANSWERS: dict[int, Any] = {
@@ -734,6 +735,8 @@ def test_a_threshold_by_hand():
         InputError, match="p.jsonl: no threshold has recall 0.8: 1 of 4 photos of level 1 have no score"
     ):
         choose(labels, predictions, 0.8, "p.jsonl")
+    with pytest.raises(InputError, match="p.jsonl: not one id of the labels is among its predictions"):
+        choose(labels, [prediction("other", 0.9)], 0.8, "p.jsonl")
     with pytest.raises(InputError, match="no labelled photo is of level 1"):
         choose(labels[4:], predictions[4:], 0.5, "p.jsonl")
     without_first = choose(labels[1:], predictions, 0.3, "p.jsonl")  # only labelled photos count
@@ -758,6 +761,25 @@ def test_precision_is_reweighted_to_the_photos_to_come():
     assert same.precision == pytest.approx(plain.precision)
     with pytest.raises(InputError, match="no labelled photo is of level 3, whose share is given"):
         choose(labels, predictions, 0.75, "p.jsonl", [1, 1, 1, 1])
+
+
+def test_no_false_alarm_is_not_certain_of_photos_to_come():
+    """Of 80 of level 4 none is flagged: up to 4.6% may be (Wilson), as many as are flagged of a rare level 1."""
+    precision, bounds = reweighted_precision([20, 0, 0, 0], [20, 20, 20, 80], [0.05, 0, 0, 0.95])
+    least, most = wilson_interval(20, 20)[0], wilson_interval(0, 80)[1]
+    assert precision == 1 and bounds[1] == 1
+    assert 0.05 * least / (0.05 * least + 0.95 * most) < bounds[0] < 0.05 / (0.05 + 0.95 * most)
+    assert reweighted_precision([1, 0, 0, 0], [2, 0, 0, 0], [1, 0, 0, 0]) == (1.0, None)
+    assert reweighted_precision([1, 1, 0, 0], [2, 2, 0, 0], [0, 1, 0, 0]) == (0.0, None)
+
+
+def test_the_interval_of_a_reweighted_precision_holds_it_95_times_in_100():
+    counts, population, shares = [60, 40, 40, 80], [0.1, 0.1, 0.2, 0.6], np.array([0.9, 0.2, 0.05, 0.01])
+    flagged = shares * population
+    drawn = np.random.default_rng(0).binomial(counts, shares, size=(2000, 4))
+    bounds = np.array([reweighted_precision(row, counts, population)[1] for row in drawn.tolist()])
+    holds = (bounds[:, 0] <= flagged[0] / flagged.sum()) & (flagged[0] / flagged.sum() <= bounds[:, 1])
+    assert 0.93 < holds.mean() < 0.98
 
 
 @given(

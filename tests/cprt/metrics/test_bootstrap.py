@@ -12,6 +12,7 @@ from cprt.metrics.bootstrap import (
     ClusteredShare,
     cluster_interval,
     left_out,
+    paired_interval,
     resample_clusters,
     spread,
     student,
@@ -113,3 +114,24 @@ def test_a_figure_that_is_often_undefined_has_no_interval():
             return np.where(total[..., 0] > 0, total[..., 1] / total[..., 0], np.nan)
 
     assert cluster_interval(sums, ratio, resample_clusters(10, 500, 0)) is None  # a third never draw the tenth
+
+
+def test_the_interval_of_a_paired_difference_by_hand_and_by_drawing():
+    """Method 10 of Newcombe (1998) with phi 0, of two shares of 1 and 0; and what it holds at a known difference."""
+    (low, _), (_, high) = wilson_interval(20, 20), wilson_interval(0, 20)
+    assert paired_interval(0, 20, 0, 20) == pytest.approx([1 - np.hypot(1 - low, high), 1.0])
+    assert paired_interval(20, 0, 0, 20) == pytest.approx([low - 1, 1 - low])  # no row differs, and yet not certain
+    chances = np.array([0.8, 0.12, 0.03, 0.05])  # in both, in one alone, in neither
+    drawn = np.random.default_rng(0).multinomial(60, chances, size=2000)
+    bounds = np.array([paired_interval(*row[:3], 60) for row in drawn.tolist()])
+    holds = (bounds[:, 0] <= 0.09) & (bounds[:, 1] >= 0.09)
+    assert 0.93 < holds.mean() < 0.98
+
+
+@given(st.lists(st.integers(0, 30), min_size=4, max_size=4).filter(any))
+def test_the_interval_of_a_paired_difference_is_no_point_and_turns_with_the_rows(counts: list[int]):
+    both, first, second, neither = counts
+    low, high = paired_interval(both, first, second, sum(counts))
+    assert -1 - 1e-9 <= low <= (first - second) / sum(counts) <= high <= 1 + 1e-9 and high - low > 0.01
+    assert paired_interval(both, second, first, sum(counts)) == pytest.approx([-high, -low])
+    assert paired_interval(neither, first, second, sum(counts)) == pytest.approx([low, high])  # of the rows without
