@@ -6,8 +6,8 @@ import sys
 from importlib import import_module
 
 from cprt import __version__
-from cprt.config import run
-from cprt.errors import InputError
+from cprt.config import check_config, run
+from cprt.errors import InputError, suggestion
 
 # In pipeline order: name, module, what it does.
 COMMANDS = (
@@ -59,15 +59,22 @@ COMMANDS = (
     ),
     ("mi-study", "eval.model_inversion.study.run", "people judge reconstructions too: rating sheets, and agreement"),
 )
+MODULES = {command: module for command, module, _ in COMMANDS}
 
 
 def main() -> None:
     """Entry point of the console script."""
     name, *rest = sys.argv[1:] or ["--help"]
-    modules = {command: module for command, module, _ in COMMANDS}
-    if name in modules:
-        run(lambda: import_module(modules[name]).main(rest), f"cprt {name}")
+    if name == "help":
+        name, *rest = [*rest[:1], "--help"]
+    if name in MODULES:
+        run(lambda: _command(name, rest), f"cprt {name}")
     run(lambda: _top_level(name), "cprt")
+
+
+def _command(name: str, words: list[str]) -> None:
+    check_config(words)
+    import_module(MODULES[name]).main(words)
 
 
 def _top_level(name: str) -> None:
@@ -80,7 +87,7 @@ def _top_level(name: str) -> None:
     elif name == "--version":
         print(f"cprt {__version__}")
     else:
-        raise InputError(f"no command {name!r} (see cprt --help)")
+        raise InputError(f"no command {name!r}{suggestion(name, MODULES)}; see cprt --help")
 
 
 if __name__ == "__main__":

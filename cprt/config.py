@@ -9,22 +9,22 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import difflib
 import enum
 import errno
 import io
+import itertools
 import math
 import os
 import sys
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, TextIO
 
 from tqdm import tqdm
 
 import cprt.quiet  # noqa: F401 - before a command imports what speaks
-from cprt.errors import InputError, one_line
+from cprt.errors import InputError, one_line, suggestion
 from cprt.files import read_yaml_lines, without_halves
 from cprt.numbers import is_number, number, whole
 from cprt.provenance import check_output
@@ -60,7 +60,7 @@ def parse(
 
     class Parser(TrlParser):
         def error(self, message: str) -> NoReturn:  # argparse would print the whole usage first
-            raise InputError(f"{message} (see --help)")
+            raise InputError(f"{_unknown_option(self, argv)}{message} (see --help)")
 
         def add_argument(self, *names: str, positional: bool = False, **options: Any) -> argparse.Action:
             options = {name: value for name, value in options.items() if name not in _OURS}
@@ -99,7 +99,7 @@ def parse(
         raise
     except (ValueError, TypeError, ImportError) as error:  # a __post_init__ that refuses, or lacks a package
         where = f"{config}: " if config else ""
-        raise InputError(where + " ".join(str(error).split())) from error
+        raise InputError(_unknown_option(parser, argv) + where + " ".join(str(error).split())) from error
     for row in parsed:
         for field in dataclasses.fields(row):
             value = getattr(row, field.name)
@@ -108,14 +108,31 @@ def parse(
             if value == "" and field.default != "":  # a variable of the shell that is not set
                 raise InputError(f"{field.name}: is empty")
     if unknown:
-        near = difflib.get_close_matches(unknown[0].lstrip("-"), _options(kinds), n=1)
-        raise InputError(f"unknown argument {unknown[0]}" + (f" (did you mean --{near[0]}?)" if near else ""))
+        raise InputError(f"unknown argument {unknown[0]}{_near_option(unknown[0], _options(kinds))}")
     for row in parsed:
         for field in dataclasses.fields(row):
             if field.name == "out" and row.out is not None:
                 read = {name: value for name, value in vars(row).items() if name != "out"}
                 check_output(prog or "", row.out, field.metadata.get("writes"), {**read, "config": config})
     return tuple(parsed)
+
+
+def _unknown_option(parser: argparse.ArgumentParser, argv: Sequence[str]) -> str:
+    """The first option of a command line that there is none of, to stand before what else is wrong; or nothing.
+
+    Most often it is what was meant: a name misspelt is a required one missing.
+    """
+    known = parser._option_string_actions
+    for word in itertools.takewhile(lambda word: word != "--", argv):
+        name = word.partition("=")[0]
+        if name.startswith("--") and " " not in name and name not in known:
+            return f"unknown argument {name}{_near_option(name, {option.lstrip('-') for option in known})}; "
+    return ""
+
+
+def _near_option(word: str, options: Iterable[str]) -> str:
+    given = word.partition("=")[0].lstrip("-").replace("-", "_")
+    return suggestion(given, [name for name in options if "-" not in name], "--")
 
 
 _OURS = ("writes", "least", "most")  # of a field's metadata, and no business of argparse
@@ -168,9 +185,17 @@ def run(main: Callable[[], None], name: str) -> NoReturn:
     for output in (sys.stdout, sys.stderr):
         if isinstance(output, io.TextIOWrapper):
             output.reconfigure(errors="backslashreplace")  # a name or an answer that a terminal's encoding lacks
-    try:
+    with faults_told(name):
         main()
         sys.stdout.flush()
+    sys.exit(0)
+
+
+@contextlib.contextmanager
+def faults_told(name: str) -> Iterator[None]:
+    """What ends a command is told in its line, with the status of ``run``."""
+    try:
+        yield
     except InputError as error:
         _exit(f"{name}: error: {error}", 2)
     except KeyboardInterrupt:
@@ -184,7 +209,6 @@ def run(main: Callable[[], None], name: str) -> NoReturn:
         if errno.errorcode.get(error.errno or 0) not in _USERS_FAULTS:
             raise
         _exit(f"{name}: error: {error.filename or 'output'}: {error.strerror}", 2)
-    sys.exit(0)
 
 
 def _exit(line: str, status: int) -> NoReturn:
@@ -203,6 +227,13 @@ def _exit(line: str, status: int) -> NoReturn:
 def _silence(stream: TextIO) -> None:
     """Let what is still to be written to a stream that takes nothing any more go nowhere."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def check_config(argv: Sequence[str]) -> None:
+    """Before a command imports for seconds: InputError where the YAML that a command line names cannot be read."""
+    config, _ = _take_config(list(argv))
+    if config is not None:
+        _read_yaml(config)
 
 
 def _take_config(argv: list[str]) -> tuple[str | None, list[str]]:
@@ -239,9 +270,7 @@ def check_values(values: Mapping[str, tuple[Any, int | None]], kinds: Sequence[t
     options = _options(kinds)
     for key, (value, line) in values.items():
         if key not in options:
-            near = difflib.get_close_matches(key, options, n=1)
-            hint = f" (did you mean {near[0]}?)" if near else ""
-            raise InputError.at(path, f"unknown option{hint}", line=line, field=key)
+            raise InputError.at(path, f"unknown option{suggestion(key, options)}", line=line, field=key)
         hint, choices = options[key]
         if not _is_text(value):
             raise InputError.at(path, f"{value!r} holds a NUL character", line=line, field=key)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from pathlib import Path
 
 _HEAD, _TAIL = 400, 200  # characters kept of a message that is longer than both
@@ -35,3 +37,10 @@ def printable(text: str) -> str:
 def one_line(text: str) -> str:
     """As ``printable``, and its middle left out if it is long."""
     return printable(text if len(text) <= _HEAD + _TAIL else f"{text[:_HEAD]} [...] {text[-_TAIL:]}")
+
+
+def suggestion(word: str, known: Iterable[str], prefix: str = "") -> str:
+    """`` (did you mean NAME?)``, with ``prefix`` before the known name that is nearest; nothing where none is near."""
+    names = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(word.lower(), names, n=1)
+    return f" (did you mean {prefix}{names[near[0]]}?)" if near else ""

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cprt.answers import TARGETS
-from cprt.errors import InputError
+from cprt.errors import InputError, suggestion
 from cprt.files import read_yaml
 from cprt.taxonomy import Taxonomy
 
@@ -195,7 +195,8 @@ def assuming_faces_anonymised(prompt: Prompt, taxonomy: Taxonomy | None) -> Prom
 def _read(file: str) -> Prompt:
     """The prompt in a user's file. Raises InputError."""
     if not file.endswith((".yaml", ".yml")):
-        raise InputError(f"prompt {file!r} is neither one of {', '.join(PROMPTS)} nor a YAML file")
+        known = ", ".join(PROMPTS)
+        raise InputError(f"prompt {file!r} is neither one of {known} nor a YAML file{suggestion(file, PROMPTS)}")
     content = read_yaml(file)
     if not isinstance(content, dict):
         raise InputError.at(file, "must be a mapping")

@@ -17,7 +17,7 @@ from typing import Any
 from tqdm import tqdm
 
 from cprt.config import fits, option, parse, run
-from cprt.errors import InputError
+from cprt.errors import InputError, suggestion
 from cprt.files import is_safe_path, locked
 from cprt.provenance import file_digest, write_run
 from cprt.records import inside, read_object, write_json
@@ -93,7 +93,8 @@ class DownloadArguments:
         files = labels.files if labels is not None else {}
         for name in self.only:
             if name not in {*archives, *files}:
-                raise ValueError(f"only: {name!r} is none of {', '.join([*archives, *files])}")
+                near = suggestion(name, [*archives, *files])
+                raise ValueError(f"only: {name!r} is none of {', '.join([*archives, *files])}{near}")
         files = {name: files[name] for name in self.only if name in files}
         return [archives[name] for name in self.only if name in archives], (
             replace(labels, files=files) if labels is not None and files else None

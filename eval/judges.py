@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cprt.answers.structure import Structure, structure
-from cprt.errors import InputError
+from cprt.errors import InputError, suggestion
 from cprt.models.adapter import read_record, recorded_digests, recorded_prompt
 from cprt.models.spec import ModelSpec, Request, read_specs
 from cprt.prompts import PROMPTS, TARGETS, Prompt, build
@@ -114,10 +114,6 @@ def from_rows(
         own.append((own_prompts, own_target))
     fields = [{field: row[field] for field in row if field not in ("prompts", "target", "optional")} for row in rows]
     specs = read_specs(fields, "models")
-    names = [spec.name for spec in specs]
-    for name in only:
-        if name not in names:
-            raise InputError(f"only: no model is called {name!r} (there are {', '.join(names)})")
     asked = [(spec, *how) for spec, how in zip(specs, own, strict=True) if not only or spec.name in only]
     return _judges(asked, _are_several(own_prompts for own_prompts, _ in own), decoding, structured, taxonomy)
 
@@ -127,7 +123,11 @@ def rows_at_hand(rows: Sequence[dict[str, Any]], only: Sequence[str]) -> list[di
 
     Each that is left out is printed. One that ``only`` names stays: asking it says what is missing.
     """
-    kept = []
+    kept, names = [], [str(row.get("name")) for row in rows]
+    for name in only:
+        if name not in names:
+            near = suggestion(name, names) or f" (there are {', '.join(names)})"
+            raise InputError(f"only: no model is called {name!r}{near}")
     for number, row in enumerate(rows, start=1):
         optional, prompts = row.get("optional", False), row.get("prompts")
         if not isinstance(optional, bool):
@@ -135,6 +135,8 @@ def rows_at_hand(rows: Sequence[dict[str, Any]], only: Sequence[str]) -> list[di
         named = prompts if isinstance(prompts, list) else []
         missing = [name for name in named if name not in PROMPTS and _may_be_prompt(name) and not Path(name).is_file()]
         if not (optional and missing) or row.get("name") in only:
+            if missing and optional:
+                raise InputError.at(missing[0], "is not there; docs/evaluating.md says what goes into it")
             kept.append(row)
         elif not only:
             print(f"note: {row.get('name')} is left out: its prompt {missing[0]} is not there")

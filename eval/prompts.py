@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from cprt.annotation import stage1, stage2
 from cprt.config import option, parse, run
-from cprt.errors import InputError
+from cprt.errors import InputError, suggestion
 from cprt.prompts import PROMPTS, Messages, build, digest
 from cprt.taxonomy import Taxonomy
 from eval.model_inversion.judge.prompts import LAYOUTS, SUBJECTS
@@ -30,7 +30,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     found = dict(prompts(Taxonomy.load(args.taxonomy), args.prompt))
     unknown = next((name for name in args.only if name not in found), None)
     if unknown is not None:
-        raise InputError(f"only: no prompt is called {unknown!r} (there are {', '.join(found)})")
+        near = suggestion(unknown, found) or f" (there are {', '.join(found)})"
+        raise InputError(f"only: no prompt is called {unknown!r}{near}")
     for name, messages in found.items():
         if not args.only or name in args.only:
             print(f"==== {name} (sha256 {digest(messages)[:12]})")

@@ -127,9 +127,33 @@ def test_every_command_also_runs_as_a_module():
 
 
 def test_an_unknown_command_gets_one_line():
-    done = subprocess.run([sys.executable, "-m", "cprt.cli", "pears"], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "cprt: error: no command 'pears' (see cprt --help)\n"
+    for name, near in (("pears", " (did you mean pairs?)"), ("EVALUATE", " (did you mean eval?)"), ("x", "")):
+        done = subprocess.run([sys.executable, "-m", "cprt.cli", name], capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == f"cprt: error: no command {name!r}{near}; see cprt --help\n"
+
+
+def test_help_is_a_command_too():
+    for words, said in (([], "commands, in pipeline order"), (["prompts"], "usage: cprt prompts ")):
+        done = subprocess.run([sys.executable, "-m", "cprt.cli", "help", *words], capture_output=True, text=True)
+        assert done.returncode == 0 and said in done.stdout
+
+
+WITHOUT_LIBRARIES = """
+import runpy, sys
+sys.argv = {argv}
+try:
+    runpy.run_{kind}(sys.argv[0], run_name="__main__")
+except SystemExit as end:
+    print(end.code, [name for name in ("torch", "trl", "transformers", "eval.run") if name in sys.modules])
+"""
+
+
+@pytest.mark.parametrize(("kind", "argv"), [("path", ["train/sft.py"]), ("module", ["cprt.cli", "eval"])])
+def test_a_configuration_that_is_not_there_is_told_before_a_library_is_imported(kind: str, argv: list[str]):
+    code = WITHOUT_LIBRARIES.format(kind=kind, argv=[*argv, "--config", "nowhere.yaml"])
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout == "2 []\n" and "error: nowhere.yaml: No such file" in done.stderr
 
 
 def test_configurations_open_with_the_command_that_runs_them():

@@ -8,15 +8,19 @@ from the newest checkpoint in output_dir, with the same result as if nothing had
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
-import cprt.quiet  # noqa: F401 - before the libraries below speak
+from cprt.config import check_config, faults_told, parse, run
+
+if __name__ == "__main__":  # the libraries below take half a minute the first time, and speak
+    with faults_told("train/sft.py"):
+        check_config(sys.argv[1:])
 
 # isort: split
 from accelerate.utils import DistributedType
 from trl import ModelConfig
 
-from cprt.config import parse, run
 from cprt.files import write_text
 from cprt.images import check_images, image_root
 from cprt.models.checkpoint import identity, load_processor, revision_of

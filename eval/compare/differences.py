@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from cprt.errors import InputError
+from cprt.errors import InputError, suggestion
 from cprt.metrics.bootstrap import paired_interval
 from cprt.metrics.severity import paired_differences
 from cprt.records import Label, inside
@@ -33,7 +33,8 @@ def choose_pairs(names: Sequence[str], against: str | None) -> list[tuple[str, s
         return [(second, first) for first, second in itertools.combinations(names, 2)]
     reference = names[0] if against is None else against
     if reference not in names:
-        raise InputError(f"against: no run is called {reference!r} (there are {', '.join(names)})")
+        near = suggestion(reference, names) or f" (there are {', '.join(names)})"
+        raise InputError(f"against: no run is called {reference!r}{near}")
     return [(name, reference) for name in names if name != reference]
 
 

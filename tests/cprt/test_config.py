@@ -198,6 +198,16 @@ def test_a_bad_yaml_file_is_named(tmp_path: Path, text: str, complaint: str):
         (["--labels", "a", "--target", "level"], "invalid choice: 'level'"),
         (["--labels", "a", "--lables", "b"], "unknown argument --lables (did you mean --labels?)"),
         (["--labels", "a", "stray"], "unknown argument stray"),
+        (["--lables", "a"], "unknown argument --lables (did you mean --labels?); the following arguments are required"),
+        (
+            ["--rakn=3"],
+            "unknown argument --rakn (did you mean --rank?); the following arguments are required: --labels",
+        ),
+        (
+            ["--labels", "a", "--rnak", "3", "--rank", "101"],
+            "unknown argument --rnak (did you mean --rank?); rank must",
+        ),
+        (["--labels", "a", "--RANK", "3"], "unknown argument --RANK (did you mean --rank?)"),
         (["--lab", "a"], "required: --labels"),  # no guessing of abbreviated names
     ],
 )

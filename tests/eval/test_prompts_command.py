@@ -44,6 +44,8 @@ def test_every_prompt_is_printed_as_it_is_sent(own, capsys):
     assert only.count("====") == 1 and len(only) < 700
     with pytest.raises(InputError, match="no prompt is called 'pears'"):
         main(["--only", "pears"])
+    with pytest.raises(InputError, match=r"'taxonmy' \(did you mean taxonomy\?\)$"):
+        main(["--only", "taxonmy"])
 
 
 def test_a_prompt_of_ones_own_stands_as_a_whole_in_the_record(own):

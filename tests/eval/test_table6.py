@@ -66,8 +66,12 @@ def test_every_row_of_the_table_is_there_once_and_decoded_as_in_the_paper(root: 
 
 def test_the_authors_checkpoints_are_asked_with_the_prompt_that_a_user_brings(root: Path, tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match="outputs/prompts/authors.yaml"):
+    with pytest.raises(InputError, match=r"outputs/prompts/authors\.yaml: is not there; docs/evaluating\.md says"):
         judges(root, "table6.yaml", "--only", "authors-qwen3-vl-4b")
+    with pytest.raises(InputError, match=r"called 'xyz' \(there are .*authors-qwen3-vl-4b"):
+        judges(root, "table6.yaml", "--only", "xyz")
+    with pytest.raises(InputError, match=r"called 'authors-qwen-4b' \(did you mean authors-qwen3-vl-4b\?\)$"):
+        judges(root, "table6.yaml", "--only", "authors-qwen-4b")
     file = tmp_path / "outputs" / "prompts" / "authors.yaml"
     file.parent.mkdir(parents=True)
     file.write_text("name: authors\npolicy: Weigh it.\nphoto: first\nscore_key: privacy_score\n")
