@@ -196,7 +196,7 @@ def read_labels(path: str | Path, taxonomy: Taxonomy | None = None) -> list[Labe
             source=row.text("source", optional=True),
         )
 
-    return _read(path, parse)
+    return _read(path, parse, "; cprt labels makes them of CPRT-Bench's files and of tables")
 
 
 def read_pairs(path: str | Path) -> list[Pair]:
@@ -266,10 +266,10 @@ def read_predictions(path: str | Path) -> list[Prediction]:
     return _read(path, parse)
 
 
-def _read(path: str | Path, parse: Callable[[_Fields], Row]) -> list[Row]:
+def _read(path: str | Path, parse: Callable[[_Fields], Row], origin: str = "") -> list[Row]:
     rows: list[Row] = []
     seen: dict[str, int] = {}
-    for line, row in read_jsonl(path):
+    for line, row in read_jsonl(path, origin):
         parsed = parse(_Fields(row, path, line))
         if parsed.id in seen:
             raise InputError.at(path, f"{parsed.id!r} is there already in line {seen[parsed.id]}", line, "id")
@@ -280,15 +280,35 @@ def _read(path: str | Path, parse: Callable[[_Fields], Row]) -> list[Row]:
     return rows
 
 
-def read_jsonl(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line number, object) for every line that is not blank. Raises InputError."""
+def read_jsonl(path: str | Path, origin: str = "") -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line number, object) for every line that is not blank. Raises InputError.
+
+    Args:
+        origin: what makes such files, for the error about a file of one JSON value.
+    """
+    text = read_text(path)
     # Lines end at \n alone: str.splitlines also cuts at characters that a JSON string may hold unescaped.
-    for number, line in enumerate(read_text(path).split("\n"), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
-            row = parse_json(line, path, number)
+            try:
+                row = parse_json(line, path, number)
+            except InputError:
+                if number == 1 and _is_json(text):
+                    raise InputError.at(path, f"is JSON, but not JSON lines, an object in each{origin}") from None
+                raise
+            if isinstance(row, list) and number == 1:
+                raise InputError.at(path, f"is a JSON list, not JSON lines, an object in each{origin}")
             if not isinstance(row, dict):
                 raise InputError.at(path, "is not a JSON object", line=number)
             yield number, row
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def read_json(path: str | Path) -> Any:

@@ -83,6 +83,7 @@ def read_csv(path: str | Path, aliases: Mapping[str, str] | None = None) -> Tabl
                 continue
             cells = [cell.strip(" \t") for cell in cells]
             if table is None:
+                _check_header(path, line, cells)
                 table = Table(path, line, [names.get(cell.lower(), cell.lower()) for cell in cells], [])
             else:
                 table.cells.append((line, cells))
@@ -91,6 +92,17 @@ def read_csv(path: str | Path, aliases: Mapping[str, str] | None = None) -> Tabl
     if table is None:
         raise InputError.at(path, "has no rows")
     return table
+
+
+def _check_header(path: str | Path, line: int, cells: Sequence[str]) -> None:
+    """Raises InputError for what is no header of a CSV file, and likely meant."""
+    if cells[0][:1] in ("[", "{"):
+        raise InputError.at(path, "is JSON, not CSV", line)
+    for other, name in ((";", "semicolons"), ("\t", "tabs")):
+        if len(cells) == 1 and other in cells[0]:
+            raise InputError.at(
+                path, f"its columns are parted by {name}: save it with commas, and 0.5 with a point", line
+            )
 
 
 def write_csv(path: str | Path, header: Sequence[str], rows: Iterable[Iterable[Any]]) -> None:

@@ -202,17 +202,17 @@ def _judges(
         trained = None
         if spec.adapter is not None:
             trained = trained_prompt(spec.adapter, taxonomy)
-            if trained is None and (Path(spec.adapter) / "run.json").is_file():
-                print(f"note: {of_unknown_training(spec.adapter)}")
         if expected and spec.base_url is not None and spec.top_logprobs is None:
             spec = replace(spec, top_logprobs=TOP_LOGPROBS)
+        said: dict[str, None] = {}
         for name in _distinct(prompts):
             prompt = choose_prompt(name, target, trained, taxonomy)
             form = structure(prompt.target, taxonomy, prompt.score_key) if structured else None
             guess = structure(prompt.target, taxonomy, prompt.score_key, in_order=False)
             judges.append(Judge(_name(spec.name, prompt.name, several), spec, prompt, expected, form, guess))
-            if spec.adapter is not None and (otherwise := asked_otherwise(spec.adapter, trained, prompt)):
-                print(f"note: {otherwise}")
+            if spec.adapter is not None and (otherwise := asked_otherwise(spec.adapter, trained, prompt, taxonomy)):
+                said[f"note: {otherwise}"] = None
+        print(*said, sep="\n", end="\n" * bool(said))
     doubled = [name for name, count in Counter(judge.name for judge in judges).items() if count > 1]
     if doubled:
         raise InputError(f"prompt: two prompts would write to {doubled[0]!r}: give each file a name of its own")
@@ -243,15 +243,22 @@ def trained_prompt(adapter: str, taxonomy: Taxonomy) -> Prompt | None:
     return recorded_prompt(read_record(adapter), taxonomy)
 
 
-def of_unknown_training(adapter: str) -> str:
-    """What to say where an adapter's run record names no prompt that we know."""
-    return f"{adapter} was trained with a prompt or taxonomy that is not known here; its answers may be worse"
+def asked_otherwise(adapter: str, trained: Prompt | None, prompt: Prompt, taxonomy: Taxonomy) -> str | None:
+    """What to say where an adapter is not asked what it was trained on; None where it is, or nothing is known of it.
 
-
-def asked_otherwise(adapter: str, trained: Prompt | None, prompt: Prompt) -> str | None:
-    """What to say where an adapter is not asked what it was trained on; None where it is, or nothing is known of it."""
-    if trained is None or prompt.digest in recorded_digests(read_record(adapter)):
+    Args:
+        trained: the prompt that its run record names, where it is known here.
+    """
+    record = read_record(adapter)
+    if record.get("taxonomy", taxonomy.digest) not in (None, taxonomy.digest):
+        return (
+            f"{adapter} was trained on another taxonomy than it is asked with (attributes, questions or bands): its "
+            "scores and levels are those of the other"
+        )
+    if not record or prompt.digest in recorded_digests(record):
         return None
+    if trained is None:
+        return f"{adapter} was trained with a prompt or taxonomy that is not known here; its answers may be worse"
     return (
         f"{adapter} was trained with --prompt {trained.name} --target {trained.target}: asked otherwise, its "
         "answers may be worse"

@@ -127,11 +127,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     names = judge_names(args.models, args.prompt, taxonomy) if args.models else [judge.name for judge in judges]
     by_model = [list(group) for _, group in groupby(judges, key=lambda judge: judge.spec.name)]
     by_model = by_weights(by_model, lambda group: group[0].spec)
-    models = open_models([group[0].spec for group in by_model], args.allow_remote, Path(args.out) / ANSWERS)
     labels = read_labels(args.labels, taxonomy)[: args.limit]
     root = image_root(args.images)
     photos = [photo_of(label, args.labels) for label in labels]
     check_images(root, photos, decode=False)
+    models = open_models([group[0].spec for group in by_model], args.allow_remote, Path(args.out) / ANSWERS)
     paths = [root / photo for photo in photos]
     hash_photos(paths)
 

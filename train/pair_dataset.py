@@ -86,6 +86,12 @@ def prompt_of(pairs: Sequence[Pair], file: Path) -> dict[str, Any]:
     return {"name": None, "target": None, "sha256": asked[0]}
 
 
+def taxonomy_of(file: Path) -> str | None:
+    """Digest of the taxonomy that ``cprt pairs`` recorded beside the pairs; None where nothing names one."""
+    digest = _record_beside(file).get("taxonomy")
+    return digest if isinstance(digest, str) else None
+
+
 def digests(pairs: Sequence[Pair]) -> list[str]:
     """What names the prompts that pairs ask, each once."""
     return sorted({digest(pair.prompt) for pair in pairs})

@@ -35,7 +35,7 @@ from train.holdout import HoldOut, check_learnt
 from train.launch import check_devices, check_launch, settle_launch
 from train.learning import draw_learning, learning_table
 from train.options import DataArguments, TrainerArguments, clear_output, recipe_faults, settle
-from train.pair_dataset import PairCollator, check_pairs, pair_dataset, prompt_of
+from train.pair_dataset import PairCollator, check_pairs, pair_dataset, prompt_of, taxonomy_of
 from train.publish.card import local_card
 from train.recipe import recipe
 from train.saving import save_adapter, take_room
@@ -77,6 +77,7 @@ def main() -> None:
         base_revision=commit,
         base_digest=made_by["base"],
         prompt=prompt_of(pairs, train_file),
+        taxonomy=taxonomy_of(train_file),
         recipe=made_by,
     )
 

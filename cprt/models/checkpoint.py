@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cprt.errors import InputError
+from cprt.errors import InputError, suggestion
 from cprt.provenance import model_digest
 from cprt.records import inside, read_object
 from cprt.services.hub import limit_patience, reason
@@ -169,6 +169,8 @@ def _reading(model: str, files: Iterable[str] = ()) -> Iterator[None]:
     Args:
         files: names of those JSON files that are about to be read.
     """
+    if not os.path.exists(model) and (model.startswith((".", "/", "~")) or model.count("/") > 1):
+        raise InputError(f"{model}: no such model folder{_neighbour(model)}")  # and no name that the Hub could have
     limit_patience()
     try:
         _check_json(Path(model), files)
@@ -176,9 +178,16 @@ def _reading(model: str, files: Iterable[str] = ()) -> Iterator[None]:
     except InputError:
         raise
     except Exception as error:  # whatever it is: templates raise what they like, tokenizers bare exceptions
-        if os.path.sep in model and not os.path.exists(model) and model.count("/") != 1:
-            raise InputError(f"{model}: no such model folder") from error
-        raise InputError(f"{model}: cannot be loaded as a model ({reason(error)})") from error
+        near = "" if os.path.exists(model) else _neighbour(model)
+        there = f"; there is no folder {model} here{near}" if near or Path(model).parent.is_dir() else ""
+        raise InputError(f"{model}: cannot be loaded as a model ({reason(error)}){there}") from error
+
+
+def _neighbour(model: str) -> str:
+    """The folder that a mistyped one likely means."""
+    above = Path(model).parent
+    folders = [str(path) for path in above.iterdir() if path.is_dir()] if above.is_dir() else []
+    return suggestion(os.path.normpath(model), folders)
 
 
 def _check_caps(folder: Path) -> None:

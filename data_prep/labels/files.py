@@ -20,7 +20,8 @@ from cprt.taxonomy import LEVELS, Taxonomy
 
 Aliases = Mapping[str, str]
 _NO_ATTRIBUTE = (
-    "is not an attribute of the taxonomy (another spelling? put `OTHER: KEY` in a YAML, give it as --aliases)"
+    "is not an attribute of the taxonomy (another spelling? put `OTHER: KEY` in a YAML, give it as --aliases; "
+    "anything else: take the column out)"
 )
 
 

@@ -110,8 +110,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise InputError(f"{args.taxonomy}: without {FACES!r} there is nothing to leave out")
     runs = read_runs(args.ask or args.runs, taxonomy, args.base_url, args.api_key_env, args.endpoints)
     judges = read_judges(args.select_by or args.runs)
-    opened = open_models([one.spec for one in runs], args.allow_remote, Path(args.out) / ANSWERS)
-    models = {one.name: model for one, model in zip(runs, opened, strict=True)}
     labels, root = read_labels(args.labels, taxonomy), image_root(args.images)
     for name, predictions in [*judges.items(), *((one.name, one.predictions) for one in runs)]:
         strangers = predictions.keys() - {label.id for label in labels}
@@ -120,6 +118,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     cases, selection = choose(args, labels, judges, taxonomy)
     check_images(root, [case.image for case in cases], decode=False)
     out = Path(args.out)
+    opened = open_models([one.spec for one in runs], args.allow_remote, out / ANSWERS)
+    models = {one.name: model for one, model in zip(runs, opened, strict=True)}
     sign("cprt counterfactual", out / "run.json")
     write_jsonl(out / "selection.jsonl", [dataclasses.asdict(case) for case in cases])
 

@@ -46,6 +46,7 @@ from cprt.config import option, parse, run
 from cprt.errors import InputError, one_line
 from cprt.files import without_halves, write_text
 from cprt.guidance.risk import Risk
+from cprt.models.adapter import read_config
 from cprt.models.ask import Model, ask, hash_photos, open_models
 from cprt.models.checkpoint import DTYPES
 from cprt.models.outcome import Outcome, find_outcomes
@@ -57,7 +58,7 @@ from cprt.prompts import PROMPTS, TARGETS, Prompt
 from cprt.provenance import run_path, sign, write_run
 from cprt.records import read_labels, read_predictions, write_jsonl
 from cprt.taxonomy import Taxonomy
-from eval.judges import asked_otherwise, choose_prompt, of_unknown_training, trained_prompt
+from eval.judges import asked_otherwise, choose_prompt, trained_prompt
 from eval.predictions import reader
 from eval.score.page import page
 from eval.score.photos import Found, Photo, find_photos
@@ -152,10 +153,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     if asked is None:
         return
     prompt, spec = asked
-    (model,) = open_models([spec], args.allow_remote, args.out and _kept(Path(args.out)))
     found = find_photos(args.paths)
     if not found.photos:
         raise InputError(f"no photos in {', '.join(args.paths)}")
+    if all(photo.problem is not None for photo in found.photos):
+        others = f" (nor can the other {len(found.photos) - 1:,})" if len(found.photos) > 1 else ""
+        raise InputError(f"{found.photos[0].file}: {found.photos[0].problem}{others}")
+    (model,) = open_models([spec], args.allow_remote, args.out and _kept(Path(args.out)))
 
     with tempfile.TemporaryDirectory() as scratch:  # without --out nothing is kept
         out = Path(args.out or Path(scratch) / "score.jsonl")
@@ -169,11 +173,11 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def settle(args: ScoreArguments, taxonomy: Taxonomy) -> tuple[Prompt, ModelSpec]:
     """What is asked, and of which model: as the adapter was trained, unless the options say otherwise."""
+    if args.adapter is not None:
+        read_config(args.adapter)
     trained = None if args.adapter is None else trained_prompt(args.adapter, taxonomy)
-    if trained is None and args.adapter is not None and (Path(args.adapter) / "run.json").is_file():
-        note(of_unknown_training(args.adapter))
     prompt = choose_prompt(args.prompt, args.target, trained, taxonomy, otherwise="attributes")
-    if args.adapter is not None and (otherwise := asked_otherwise(args.adapter, trained, prompt)):
+    if args.adapter is not None and (otherwise := asked_otherwise(args.adapter, trained, prompt, taxonomy)):
         note(otherwise)
     if prompt.target == "score" and args.flag_by == "composed":
         raise InputError("flag_by composed needs target attributes: without them there is nothing to compose")

@@ -126,3 +126,18 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path):
 )
 def test_paths_stay_inside_their_folder(path: str, safe: bool):
     assert is_safe_path(path) is safe
+
+
+@pytest.mark.parametrize("text", ['[{"id": "a"}]', '[\n  {"id": "a"}\n]\n', '{\n  "id": "a"\n}\n'])
+def test_json_where_json_lines_are_wanted_is_told_as_such(tmp_path: Path, text: str):
+    (tmp_path / "l.jsonl").write_text(text)
+    with pytest.raises(InputError, match=r"l\.jsonl: is .*JSON lines, an object in each; cprt labels makes them of "):
+        read_labels(tmp_path / "l.jsonl", Taxonomy.default())
+    with pytest.raises(InputError, match=r"JSON lines, an object in each$"):
+        read_predictions(tmp_path / "l.jsonl")
+
+
+def test_broken_json_lines_are_told_by_their_line(tmp_path: Path):
+    (tmp_path / "l.jsonl").write_text('{"id": "a"\n{"id": "b"}\n')
+    with pytest.raises(InputError, match=r"l\.jsonl:1: not valid JSON"):
+        list(read_jsonl(tmp_path / "l.jsonl"))

@@ -33,6 +33,20 @@ def write(path: Path, text: str) -> Path:
 
 
 @pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("id;age;level\n1;0,5;2\n", "t.csv:1: its columns are parted by semicolons: save it with commas"),
+        ("id\tage\n1\t0\n", "t.csv:1: its columns are parted by tabs"),
+        ('[\n{"id": 1}\n]\n', "t.csv:1: is JSON, not CSV"),
+        ('{"id": 1, "level": 2}\n', "t.csv:1: is JSON, not CSV"),
+    ],
+)
+def test_what_is_no_csv_is_told_as_what_it_is(tmp_path: Path, text: str, said: str):
+    with pytest.raises(InputError, match=re.escape(said)):
+        read_csv(write(tmp_path / "t.csv", text))
+
+
+@pytest.mark.parametrize(
     ("text", "rows"),
     [
         ("a,b\n1,2\n", [(2, {"a": "1", "b": "2"})]),

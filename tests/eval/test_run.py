@@ -198,6 +198,8 @@ def test_an_answer_cut_off_at_the_token_limit_is_unparsed(demo, demo_base, tmp_p
     [
         (["--model", "nowhere/at/all"], "nowhere/at/all: no such model folder"),
         (["--labels", "nowhere.jsonl"], "nowhere.jsonl: No such file"),
+        (["--labels", "nowhere.jsonl", "--model", "nobody/has-this-model"], "nowhere.jsonl: No such file"),
+        (["--images", "nowhere", "--model", "nobody/has-this-model"], "nowhere: is not a folder of images"),
         (["--images", "nowhere"], "nowhere: is not a folder of images"),
         (["--adapter", "tests"], "tests: is not an adapter folder"),
         (["--batch_size", "0"], "batch_size must be at least 1"),
@@ -824,6 +826,11 @@ def test_an_adapter_is_asked_as_it_was_trained_unless_told(adapter, tmp_path, ca
     (folder / "run.json").write_text(json.dumps({"prompt": {"name": None, "target": None, "sha256": "0"}}))
     assert asked([str(folder)], None) == build("taxonomy", "score")
     assert f"{folder} was trained with a prompt or taxonomy that is not known here" in capsys.readouterr().out
+    for digest, said in ((taxonomy.digest, ""), ("0", f"note: {folder} was trained on another taxonomy than it is")):
+        (folder / "run.json").write_text(json.dumps({"prompt": trained.identity(), "taxonomy": digest}))
+        asked([str(folder)], None, "taxonomy", "zero_shot")
+        lines = [line for line in capsys.readouterr().out.splitlines() if "on another taxonomy" in line]
+        assert len(lines) == bool(said) and all(line.startswith(said) for line in lines)
 
 
 def test_a_served_adapter_is_asked_as_it_was_trained(demo, adapter, tmp_path):

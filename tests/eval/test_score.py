@@ -479,6 +479,10 @@ def test_a_prompt_that_is_not_known_here_gets_a_word(adapter, tmp_path, capsys):
     (folder / "run.json").write_text('{"prompt": {"name": "taxonomy"}}')
     assert settle(ScoreArguments(["x"], adapter=str(folder)), Taxonomy.default())[0].target == "attributes"
     assert "not known here" in capsys.readouterr().err
+    (folder / "adapter_config.json").unlink()
+    with pytest.raises(InputError, match="is not an adapter folder"):
+        settle(ScoreArguments(["x"], adapter=str(folder)), Taxonomy.default())
+    assert capsys.readouterr().err == ""  # that it is none is all there is to say
 
 
 # --- HEIC --------------------------------------------------------------------------------------------------------
@@ -855,6 +859,13 @@ def test_bad_options_get_one_line(argv, complaint, tmp_path, monkeypatch):
         main(argv)
     assert complaint in str(caught.value) and "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_photos_that_are_not_there_are_told_before_the_hub_is_asked(tmp_path):
+    with pytest.raises(InputError, match=r"^.*/nowhere/a\.jpg: cannot be read \(No such file or directory\)$"):
+        main([str(tmp_path / "nowhere" / "a.jpg"), "--model", "nobody/has-this-model"])
+    with pytest.raises(InputError, match=r"/b: cannot be read \(No such file or directory\) \(nor can the other 1\)$"):
+        main([str(tmp_path / "b"), str(tmp_path / "c"), "--model", "nobody/has-this-model"])
 
 
 def test_a_folder_without_photos_and_two_runs_at_once(judge, folder, tmp_path):

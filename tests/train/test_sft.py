@@ -129,6 +129,7 @@ def test_launched_run_is_recorded(launched, demo, demo_base):
     record = json.loads((output / "run.json").read_text())
     assert record["inputs"]["pairs"]["sha256"] == file_digest(demo.pairs / "train.jsonl")
     assert record["prompt"] == build("taxonomy", "attributes").identity()
+    assert record["taxonomy"] == Taxonomy.default().digest
     assert record["result"]["step"] == 2 and record["result"]["tensors"] == 56
     assert record["config"]["model"]["lora_r"] == 64
     assert record["config"]["data"]["global_batch_size"] == 8

@@ -13,7 +13,7 @@ from cprt.errors import InputError
 from cprt.images import load_image
 from cprt.models import local as local_module
 from cprt.models.ask import Model, ask, open_models
-from cprt.models.checkpoint import load_model
+from cprt.models.checkpoint import load_model, load_processor
 from cprt.models.local import LocalModel
 from cprt.models.response_cache import ResponseCache
 from cprt.models.spec import ModelSpec, Request
@@ -187,6 +187,26 @@ def test_no_such_model_is_bad_input(tmp_path: Path):
     model = Model(ModelSpec.read({"name": "m", "model": "no/such/model"}, "spec"))
     with ResponseCache(tmp_path / "answers.jsonl") as cache, pytest.raises(InputError, match="no such model folder"):
         model.ask({"a": Request(user("b"))}, cache, "asking")
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("./demo_bas", r"^\./demo_bas: no such model folder \(did you mean demo_base\?\)$"),
+        ("/nowhere", "^/nowhere: no such model folder$"),
+        ("assets/x/y", "^assets/x/y: no such model folder$"),
+        ("assets/demo_bas", r"; there is no folder assets/demo_bas here \(did you mean assets/demo_base\?\)$"),
+        ("assets/pears", r"\); there is no folder assets/pears here$"),
+        ("demo_bas", r"\); there is no folder demo_bas here \(did you mean demo_base\?\)$"),
+        ("nobody/has-this-model", r"cannot be loaded as a model \([^\n]*\)$"),
+    ],
+)
+def test_a_mistyped_folder_is_told_as_one(tmp_path: Path, monkeypatch, model: str, said: str):
+    (tmp_path / "assets" / "demo_base").mkdir(parents=True)
+    (tmp_path / "demo_base").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=said):
+        load_processor(model)
 
 
 def test_a_cut_adapter_is_bad_input(demo_base: Path, tmp_path: Path):

@@ -191,6 +191,7 @@ def test_a_hand_made_table_gives_the_same_labels_as_the_json(collection: Path):
         (f"{HEADER}\n{csv_row('2017_1')[:-1]}\n", "hand.csv:2: field 'background_people': '' is not 0, 0.5 or 1"),
         (f"{HEADER}\n{csv_row('2017_1')},1\n", "hand.csv:2: has 24 cells, the header 23"),
         (f"{HEADER},faces\n", "hand.csv:1: field 'faces': is not an attribute of the taxonomy (another spelling?"),
+        (f"{HEADER},note\n", "--aliases; anything else: take the column out)"),
         (f"{HEADER},age\n", "hand.csv:1: field 'age': is there twice"),
         (HEADER.replace(",age", "") + "\n", "hand.csv:1: field 'age': is missing"),
         (f"{HEADER}\n{csv_row('2017_1')}\n{csv_row('2017_1')}\n", ":3: field 'id': '2017_1' is there already"),
