@@ -28,7 +28,10 @@ from data_prep.transfer.hub import HubFiles, fetch_hub_files, missing
 
 @dataclass(frozen=True)
 class Archive:
-    """A ``.tar.gz`` somewhere: where it comes from, where it goes, and what is known of it beforehand."""
+    """A ``.tar.gz`` somewhere: where it comes from, where it goes, and what is known of it beforehand.
+
+    ``size`` and ``sha256`` it must have; ``size_about`` is counted where no server says its size, and nothing more.
+    """
 
     name: str
     url: str
@@ -36,6 +39,7 @@ class Archive:
     max_unpacked: int
     size: int | None = None
     sha256: str | None = None
+    size_about: int | None = None
 
     def __post_init__(self) -> None:
         def check(key: str, good: Any, what: str) -> None:
@@ -47,7 +51,8 @@ class Archive:
         check("name", re.fullmatch(r"[\w-][\w.-]*\.tar\.gz", str(self.name)), "a file name that ends in .tar.gz")
         check("into", isinstance(self.into, str) and is_safe_path(self.into), "a folder inside --out")
         check("max_unpacked", _is_count(self.max_unpacked), "a number of bytes")
-        check("size", self.size is None or _is_count(self.size), "a number of bytes, or null")
+        for key, size in (("size", self.size), ("size_about", self.size_about)):
+            check(key, size is None or _is_count(size), "a number of bytes, or null")
         check("sha256", self.sha256 is None or re.fullmatch("[0-9a-f]{64}", str(self.sha256)), "64 hex digits, or null")
 
 
@@ -55,7 +60,7 @@ class Archive:
 class DownloadArguments:
     out: str = option("folder to fill", writes=())
     archives: dict[str, Any] = option(
-        "in YAML only: file name -> url, into, max_unpacked, size or null, sha256 or null", factory=dict
+        "in YAML only: file name -> url, into, max_unpacked; size, size_about, sha256 or null", factory=dict
     )
     labels: dict[str, Any] | None = option(
         "in YAML only: Hub dataset as repo, revision, files (name -> sha256 or null)", None
@@ -80,9 +85,9 @@ class DownloadArguments:
     def wanted(self) -> tuple[list[Archive], HubFiles | None]:
         """The archives and label files to fetch. Raises ValueError that names the field."""
         archives: dict[str, Archive] = {}
-        known = {"url", "into", "max_unpacked", "size", "sha256"}
+        known = {"url", "into", "max_unpacked", "size", "size_about", "sha256"}
         for name, values in self.archives.items():
-            _check_mapping(f"archives.{name}", values, known, known - {"size", "sha256"})
+            _check_mapping(f"archives.{name}", values, known, known - {"size", "size_about", "sha256"})
             archives[name] = Archive(name=name, **values)
         labels = None
         if self.labels is not None:
@@ -264,21 +269,23 @@ def _plan(
     out: Path, record: DownloadRecord, archives: list[Archive], labels: HubFiles | None, args: DownloadArguments
 ) -> bool:
     """Print what is to be done; whether that is anything. Raises InputError when there is no room for it."""
-    room, unknown, work = 0, False, False
+    room, work = 0, False
     for archive in archives:
         if _is_unpacked(archive, out, record):
             continue
         work = True
         path = out / "archives" / archive.name
         size = archive.size or record.of(archive).get("size") or remote_size(archive.url, args.timeout)
-        unknown |= size is None
+        likely = size or archive.size_about or archive.max_unpacked  # hardly larger than what it unpacks to
         here = _size(path) or _size(path.with_name(path.name + ".partial")) or 0
         folder = out / archive.into
         there = sum(
             file.stat().st_size for place in (folder, stage_of(folder)) for file in place.rglob("*") if file.is_file()
         )
-        room += max((size or 0) - here, 0) + max(archive.max_unpacked - there, 0)
-        doing = f"fetch {_gb(size)} from {shown(archive.url)}" + (f" ({_gb(here)} are here)" if here else "")
+        room += max(likely - here, 0) + max(archive.max_unpacked - there, 0)
+        doing = f"fetch {_gb(size) if size else f'about {_gb(likely)}'} from {shown(archive.url)}" + (
+            f" ({_gb(here)} are here)" if here else ""
+        )
         print(
             f"{archive.name}: {'is here' if _size(path) else doing}; unpack into {folder}, "
             f"at most {_gb(archive.max_unpacked)}"
@@ -289,7 +296,7 @@ def _plan(
     place = next(folder for folder in (out, *out.resolve().parents) if folder.exists())
     free = shutil.disk_usage(place).free
     if room:
-        print(f"room needed: {'at least' if unknown else 'at most'} {_gb(room)}; free: {_gb(free)}")
+        print(f"room needed: at most {_gb(room)}; free: {_gb(free)}")
         if room > free:
             raise InputError.at(out, f"needs {_gb(room)} for archives and their files, {_gb(free)} are free")
     if not work and args.dry_run:
@@ -317,9 +324,7 @@ def _size(path: Path) -> int | None:
         return None
 
 
-def _gb(count: int | None) -> str:
-    if count is None:
-        return "an unknown size"
+def _gb(count: int) -> str:
     return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"
 
 

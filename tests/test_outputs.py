@@ -52,7 +52,7 @@ MADE = {
     "select": ["candidates.jsonl", "candidates.txt", "report.json"],
     "annotate": ["answers/a.jsonl", "annotations.jsonl", "consensus.jsonl", "report.json"],
     "export": ["labels.json", "README.md"],
-    "pairs": ["train.jsonl", "holdout.jsonl", "card.json", "card.png"],
+    "pairs": ["train.jsonl", "holdout.jsonl", "holdout_labels.jsonl", "card.json", "card.png"],
     "boundaries": ["boundaries.json", "taxonomy.yaml", "embeddings.png", "scores.png"],
     "ablate": ["eval.yaml"],
     "eval": ["answers.jsonl", "answers.0-of-4.jsonl", "predictions.jsonl", "metrics.json", "report.html", "scores.png"],

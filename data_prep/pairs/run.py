@@ -38,7 +38,7 @@ class PairsArguments:
     images: str = option("folder that holds images/, or images/ itself")
     out: str = option(
         "folder for train.jsonl and holdout.jsonl",
-        writes=("train.jsonl", "holdout.jsonl", "card.json", "card.png"),
+        writes=("train.jsonl", "holdout.jsonl", "holdout_labels.jsonl", "card.json", "card.png"),
     )
     prompt: str = option(f"what the model is asked: {', '.join(PROMPTS)}, or a YAML file", "taxonomy")
     target: str = option(
@@ -133,6 +133,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     sign("cprt pairs", Path(args.out) / "run.json")
     for name, rows in pairs.items():
         write_jsonl(Path(args.out) / f"{name}.jsonl", rows)
+    write_jsonl(Path(args.out) / "holdout_labels.jsonl", holdout)
     write_json(Path(args.out) / "card.json", card)
     draw_card(Path(args.out) / "card.png", card, taxonomy)
     write_run(

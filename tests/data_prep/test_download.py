@@ -486,6 +486,24 @@ def test_a_dry_run_says_what_is_to_do_and_does_nothing(place: Place, capsys):
     assert "everything is there, nothing to fetch" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("about", "size", "room"), [(50_000_000, "50.0 MB", "52.0 MB"), (None, "2.0 MB", "4.0 MB")])
+def test_an_archive_whose_size_nobody_says_has_room_too(place: Place, capsys, about: int | None, size: str, room: str):
+    """By others' account, or as what it may unpack to; and it is fetched whatever its size is."""
+    place.serve(Served(ARCHIVE, no_length=True), size_about=about)
+    place.download("--dry_run")
+    said = capsys.readouterr().out
+    assert f"val2017.tar.gz: fetch about {size} from" in said and f"room needed: at most {room}; free: " in said
+    place.download()
+    assert place.photos() == PHOTOS
+
+
+def test_the_real_archives_have_room_before_a_server_is_asked(root: Path, tmp_path: Path):
+    """27 GB of archives, and 34.4 that they may unpack to (README: 80 GB, with the photos that are shrunk)."""
+    (args,) = parse(DownloadArguments, ["--config", str(root / "configs/data/vispr.yaml"), "--out", str(tmp_path)])
+    archives, _ = args.wanted()
+    assert 26.8e9 < sum(archive.size_about or 0 for archive in archives) < 27e9
+
+
 def test_a_part_can_be_fetched(place: Place):
     place.serve(Served(ARCHIVE))
     place.serve(Served(NOTES), "val2017_anno.tar.gz", "annotations/val2017")

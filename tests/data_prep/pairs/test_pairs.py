@@ -54,6 +54,8 @@ def test_every_pair_asks_the_evaluation_prompt_and_answers_the_truth(labelled: P
     train, holdout = pairs_of(labelled, "--target", target, "--size", "40")
     labels = {label.id: label for label in read_labels(labelled / "labels.jsonl")}
     assert len(train) == 40 and len(holdout) == 20
+    of_holdout = read_labels(labelled / "pairs" / "holdout_labels.jsonl")  # for cprt eval, to ask about it
+    assert of_holdout == [labels[pair.id] for pair in holdout]
     for pair in train + holdout:
         label = labels[pair.id]
         assert pair.prompt == build("taxonomy", target).messages()
