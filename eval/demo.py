@@ -7,12 +7,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 
-from cprt.config import run
+from cprt.config import parse, run
 from cprt.errors import InputError
 from cprt.metrics.results import Figures, Metrics, to_json
 from cprt.metrics.severity import paired_difference
@@ -25,8 +26,14 @@ LISTS = "over lists"  # the mean over probable lists of attributes, those of the
 OUT = Path("outputs/demo")  # where the configurations of the demo write to
 
 
-def main() -> None:
+@dataclass
+class NoArguments:
+    """The demo has no options: a word that is none must not start it, and replace what an earlier one left."""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
     """Run the demo, from the top of the repository."""
+    parse(NoArguments, argv, prog="python -m eval.demo", description=__doc__)
     if not Path("configs/sft/demo.yaml").is_file():
         raise InputError("configs/sft/demo.yaml: no such file; run the demo from the top of the repository")
     started = time.monotonic()

@@ -139,6 +139,15 @@ def test_help_is_a_command_too():
         assert done.returncode == 0 and said in done.stdout
 
 
+@pytest.mark.parametrize("module", ["eval.demo", "eval.model_inversion.demo.run"])
+def test_a_demo_has_help_and_takes_no_words(module: str):
+    """A word that is none must not start it: it would replace what an earlier one left."""
+    for word, status, said in (("--help", 0, f"usage: python -m {module}"), ("--fast", 2, "unknown argument --fast")):
+        done = subprocess.run([sys.executable, "-m", module, word], capture_output=True, text=True, cwd=ROOT)
+        assert done.returncode == status and said in (done.stderr if status else done.stdout)
+        assert len((done.stdout + done.stderr).splitlines()) < 40
+
+
 WITHOUT_LIBRARIES = """
 import runpy, sys
 sys.argv = {argv}

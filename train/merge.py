@@ -21,6 +21,7 @@ from cprt.prompts import arrange, build
 from cprt.provenance import model_digest, run_record
 from cprt.records import write_json
 from train.publish.files import PROCESSOR
+from train.saving import readable_like
 
 # Of the logits' standard deviation. bfloat16 rounds weights and activations alike, which is worth 0.01 to 0.035.
 TOLERANCE = 0.05
@@ -92,6 +93,7 @@ def merge(base: str, revision: str | None, adapter: Path, folder: Path) -> dict[
     with model.disable_adapter():
         plain = logits(model)
     model.merge_and_unload(safe_merge=True).save_pretrained(folder)
+    readable_like(folder / "config.json")
     for name in PROCESSOR:
         if (adapter / name).is_file():
             shutil.copyfile(adapter / name, folder / name)

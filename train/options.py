@@ -155,7 +155,8 @@ def _settle_loading(args: Any) -> None:
     They are not forks of this one, which has threads and perhaps a GPU, but of a server that only imports: on CUDA a
     fork fails, and a lock that a thread holds at the fork stays locked in it. Their number changes no batch.
     """
-    workers = args.dataloader_num_workers
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    workers = args.dataloader_num_workers = min(args.dataloader_num_workers, cores)  # torch warns of more, rightly
     if not workers:
         return
     args.dataloader_persistent_workers = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from cprt.errors import InputError
+from cprt.models.adapter import CONFIG
 from train.checkpoints import LEFT_OUT
 
 ROOM = ".room"  # file in output_dir that holds the adapter's place
@@ -56,5 +58,12 @@ def save_adapter(trainer: Any, output: Path, tensors: Mapping[str, torch.Tensor]
             raise InputError(f"{said}, nor to {tempfile.gettempdir()} ({str(other).splitlines()[0]})") from other
         raise InputError(f"{said}; it is in {refuge}") from error
     if trainer.is_world_process_zero():
+        readable_like(output / CONFIG)
         for name in LEFT_OUT:
             (output / name).unlink(missing_ok=True)
+
+
+def readable_like(file: Path) -> None:
+    """Give the weights beside ``file`` its permissions: safetensors leaves them to their owner alone."""
+    for weights in file.parent.glob("*.safetensors"):
+        shutil.copymode(file, weights)

@@ -16,11 +16,13 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import TrainOutput, rotate_checkpoints
 
 from cprt.errors import InputError
+from cprt.models.adapter import CONFIG
 from cprt.records import read_jsonl, write_jsonl
 from train.checkpoints import UNFINISHED, checkpoint_faults, seal
 from train.checks import adapter_tensors, compare_saved
 from train.holdout import HoldOut
 from train.learning import last_loss
+from train.saving import readable_like
 from train.shared_prefix import SharedPrefixTrainer
 
 
@@ -150,6 +152,7 @@ class JudgeTrainer(SharedPrefixTrainer):
             self.accelerator.wait_for_everyone()  # every process has written its part
             if args.should_save:
                 written = unfinished / f"checkpoint-{self.state.global_step}"
+                readable_like(written / CONFIG)
                 self._name_best(output)
                 self.state.save_to_json(str(written / TRAINER_STATE_NAME))
                 seal(written, {**self.record, "step": self.state.global_step})

@@ -346,7 +346,7 @@ def idw(
 
     own = {"distinct": 0 * vectors.counts, "others": vectors.counts - 1, "all": vectors.counts}[neighbours]
     scores = np.empty(len(embeddings))
-    for low in tqdm(range(0, len(embeddings), _BLOCK), desc="interpolate", unit="block"):
+    for low in tqdm(range(0, len(embeddings), _BLOCK), desc="interpolate", unit="block", leave=False, delay=1):
         block = np.arange(low, min(low + _BLOCK, len(embeddings)))
         squared = cdist(embeddings[block], embeddings, "sqeuclidean")
         rows = np.broadcast_to(vectors.counts, squared.shape).copy()

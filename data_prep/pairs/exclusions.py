@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from cprt.errors import InputError
 from cprt.images import ImageIndex
+from cprt.pages.words import counted
 from data_prep.id_lists import read_ids
 
 
@@ -45,7 +46,8 @@ def read_exclusions(files: Sequence[str], root: Path) -> Exclusions:
         if not images:
             raise InputError.at(file, f"excludes nothing: none of its {len(ids)} ids is a photo in {index.start}")
         excluded.images.update(dict.fromkeys(sorted(images), file))
-        excluded.notes.append(f"{file}: {len(images)} photos excluded, by {len(ids)} ids{_missing(unknown)}")
+        photos, by = counted(len(images), "photo"), counted(len(ids), "id")
+        excluded.notes.append(f"{file}: keeps {photos} off the training side, by {by}{_missing(unknown)}")
     return excluded
 
 

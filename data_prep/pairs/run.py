@@ -92,11 +92,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     _check_labels(labels, args.labels)
     root = image_root(args.images)
     excluded = read_exclusions(args.exclude, root)
-    for line in excluded.notes:
-        print(line)
     for row, label in enumerate(labels, start=1):
         if label.image in excluded.images:
             raise InputError.at(args.labels, f"{label.id!r} is excluded by {excluded.images[label.image]}", row, "id")
+    for line in excluded.notes:
+        print(f"{line}; none of the {len(labels):,} labels is of one")
 
     prints = fingerprints(root, [str(label.image) for label in labels], list(excluded.images))
     twins = _twins([*(label.id for label in labels), *excluded.images], prints, args)

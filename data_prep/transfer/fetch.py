@@ -209,8 +209,9 @@ class _Download:
                     raise self.fail(
                         f"{broken} at byte {have:,}{of}, {useless} times in a row; run the same command again to go on"
                     ) from broken
-                bar.set_postfix_str(f"{broken}; trying again")
-                time.sleep(max(broken.wait or 0.0, delay(useless, self.patience.wait, _LONGEST_DELAY)))
+                pause = max(broken.wait or 0.0, delay(useless, self.patience.wait, _LONGEST_DELAY))
+                bar.set_postfix_str(f"{broken}; try {useless + 1} of {self.patience.attempts} in {pause:.0f} s")
+                time.sleep(pause)
 
     def _attempt(self, client: httpx2.Client, start: _Start, bar: Any) -> _Start:
         """One request, and all that comes of it written. Raises _Broken when that was not everything."""

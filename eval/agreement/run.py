@@ -29,6 +29,7 @@ from cprt import paper
 from cprt.answers import STATUSES
 from cprt.config import option, parse, run
 from cprt.metrics.agreement import KINDS, MISSING, measure
+from cprt.pages.words import counted
 from cprt.provenance import run_path, sign, write_run
 from cprt.records import write_json
 from cprt.taxonomy import LEVELS, Taxonomy
@@ -56,6 +57,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     rows = [row for path in args.answers for row in read_answers(path, taxonomy)]
     rows += [row for path in args.annotations for row in read_annotations(path, taxonomy)]
     answers, annotators, kinds, images = assemble(rows)
+    if args.resamples:
+        of = f"{counted(len(annotators), 'annotator')}, {counted(len(images), 'image')}"
+        print(f"{of}: drawing them {args.resamples:,} times for the intervals ...", flush=True)
     drawn = {"resamples": args.resamples, "seed": args.seed}
     shared = _shared_images(answers, kinds)
     compared = answers[:, shared] if shared.any() else answers
@@ -171,7 +175,21 @@ def print_report(result: dict[str, Any], taxonomy: Taxonomy, out: str) -> None:
             f"{row['comparison']:<{width}}  {row['n']:>6}  {ours}  {_percent_of(published.get('agreement_percent')):>6}"
             f" {_figure(published.get('kappa')):>6}"
         )
+    lonely = [
+        row["annotator"]
+        for row in result["annotators"]
+        if row["kind"] == "model" and not any(_plain(name) in _plain(row["annotator"]) for name in _papers_models())
+    ]
+    if lonely:
+        named = f"{', '.join(lonely)} {'stands' if len(lonely) == 1 else 'stand'}"
+        print(f"note: {named} beside no row of the paper's: there a name holds {' or '.join(_papers_models())}")
     _print_parts(result, taxonomy)
+
+
+def _papers_models() -> list[str]:
+    """The names that tell the paper's models, as in its Table 2."""
+    names = dict.fromkeys(name for row in paper.table2() for name in row["between"])
+    return [name for name in names if name != "human"]
 
 
 def _print_parts(result: dict[str, Any], taxonomy: Taxonomy) -> None:

@@ -84,6 +84,15 @@ SURVEY: list[Answers] = [
 ]
 
 
+def test_a_name_that_the_paper_does_not_have_is_told_before_its_row_is_looked_for(tmp_path: Path, capsys):
+    run(tmp_path, [(name.replace("GPT-5.1 (high)", "gpt"), *rest) for name, *rest in SURVEY])
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "4 annotators, 2 images: drawing them 50 times for the intervals ..."
+    assert "note: gpt stands beside no row of the paper's: there a name holds GPT-5.1 or Llama 4 or Gemini" in said
+    run(tmp_path, SURVEY)
+    assert "beside no row" not in capsys.readouterr().out
+
+
 def test_a_survey_by_hand(tmp_path: Path, capsys):
     found = run(tmp_path, SURVEY)
     assert (found["images"], found["images_of_both_kinds"], found["half_counts_as"]) == (2, 2, 0)

@@ -36,6 +36,7 @@ def test_weights_and_answers_are_those_of_base_and_adapter(
     monkeypatch.chdir(root)
     out = tmp_path / "merged"
     assert merge(trained, out)[0] == 0
+    assert (out / "model.safetensors").stat().st_mode == (out / "config.json").stat().st_mode  # others may read it
     weights, base = load_file(out / "model.safetensors"), load_file(demo_base / "model.safetensors")
     adapter = load_file(trained / "adapter_model.safetensors")
     changed = 0

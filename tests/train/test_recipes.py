@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from trl import ModelConfig, SFTConfig
 import train.sft
 from cprt.config import parse
 from cprt.errors import InputError
-from train.options import DataArguments, settle
+from train.options import DataArguments, _settle_loading, settle
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = sorted((ROOT / "configs" / "sft").rglob("*.yaml"))
@@ -93,3 +94,11 @@ def test_a_tiny_model_trains_through_a_recipe(recipe, demo, demo_base, tiny_mlla
     # Warm-up starts at a learning rate of zero: the second step is the first that moves anything.
     assert all(weight.any() and torch.isfinite(weight).all() for weight in weights.values())
     assert all(".language_model." in name for name in weights)
+
+
+def test_no_more_processes_read_photos_than_there_are_cores():
+    """The recipes ask for eight; torch warns of more than there are cores, and their number changes no result."""
+    for asked, taken in ((10_000, len(os.sched_getaffinity(0))), (1, 1), (0, 0)):
+        args = SFTConfig("unused", dataloader_num_workers=asked, bf16=False, use_cpu=True)
+        _settle_loading(args)
+        assert args.dataloader_num_workers == taken

@@ -130,6 +130,9 @@ def test_launched_run_is_recorded(launched, demo, demo_base):
     assert record["inputs"]["pairs"]["sha256"] == file_digest(demo.pairs / "train.jsonl")
     assert record["prompt"] == build("taxonomy", "attributes").identity()
     assert record["taxonomy"] == Taxonomy.default().digest
+    for folder in (output, *output.glob("checkpoint-*")):  # whoever may read one file of it may read the weights
+        mode = (folder / "adapter_config.json").stat().st_mode
+        assert (folder / "adapter_model.safetensors").stat().st_mode == mode
     assert record["result"]["step"] == 2 and record["result"]["tensors"] == 56
     assert record["config"]["model"]["lora_r"] == 64
     assert record["config"]["data"]["global_batch_size"] == 8

@@ -92,6 +92,7 @@ class Training:
 def main(argv: Sequence[str] | None = None, start: Callable[[list[str]], int] | None = None) -> None:
     """Command line of ``cprt ablate``. ``start`` runs a command and gives its exit status; None: in a process."""
     (args,) = parse(AblateArguments, argv, prog="cprt ablate", description=(__doc__ or "").partition("\n")[0])
+    print("holding the variants to the options of train/sft.py ...", flush=True)  # its libraries take seconds to import
     base = _check_recipes(args)
     out, start = Path(args.out), start or _start
     planned = trainings(args)

@@ -10,14 +10,14 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import yaml
 
-from cprt.config import run
+from cprt.config import parse, run
 from cprt.files import write_text
 from cprt.images import load_image
 from cprt.provenance import write_run
@@ -51,8 +51,14 @@ JUDGE_NAME, TRUTH_NAME = "siamese", "truth"
 _PURPOSE_QUERY, _PURPOSE_REFERENCE = 0, 1
 
 
-def main() -> None:
+@dataclass
+class NoArguments:
+    """The demo has no options: a word that is none must not start it, and replace what an earlier one left."""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
     """Run the demo with its full settings."""
+    parse(NoArguments, argv, prog="python -m eval.model_inversion.demo.run", description=__doc__)
     run_demo(OUT, Settings())
 
 

@@ -280,7 +280,8 @@ def test_an_exclusion_goes_by_the_photo_in_the_folder_that_it_names(labelled: Pa
         pairs_of(labelled, "--exclude", str(labelled / "x.txt"))
     (labelled / "x.txt").write_text("other/1.jpg\nother/one\n")
     train, holdout = pairs_of(labelled, "--size", "500", "--exclude", str(labelled / "x.txt"))
-    assert "x.txt: 1 photos excluded, by 2 ids" in capsys.readouterr().out
+    assert "x.txt: keeps 1 photo off the training side, by 2 ids" in (said := capsys.readouterr().out)
+    assert "; none of the " in said
     assert {str(number) for number in range(100)} - {pair.id for pair in [*train, *holdout]} == {"8"}
 
 
