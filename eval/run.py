@@ -255,16 +255,19 @@ def write(
         prompt=judge.prompt.identity(),
         model=judge.spec.identity["model"],
         adapter=judge.spec.identity.get("adapter"),
-        decoding=judge.record(),
+        decoding=judge.record([one.response for one in outcomes]),
         batch_size=judge.spec.batch_size,
         **_made([one.response for one in outcomes if one.response is not None]),
     )
     print(f"{folder}: {summary_line(metrics)}")
     if all(prediction.status == "error" for prediction in predictions):
         raise InputError(f"{folder}: every photo ended in an error (the first: {predictions[0].error})")
-    free = sum(one.response is not None and "response_format" in one.response.dropped for one in outcomes)
+    free = sum(one.response is not None and one.response.is_free for one in outcomes)
     if free:
-        print(f"note: {folder}: {free} answers are free ones: the endpoint takes no JSON schema")
+        print(
+            f"note: {folder}: {free} of {len(outcomes)} answers are free ones: the endpoint takes no JSON schema, or "
+            "does not keep to it; the run does not count as structured"
+        )
     without = sum(row.status == "ok" and row.expected_score is None for row in predictions)
     if judge.expected and without:
         print(f"note: {folder}: {without} answers without an expected score (no probabilities of a score came along)")

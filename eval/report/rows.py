@@ -236,12 +236,13 @@ def provenance(record: Mapping[str, Any]) -> dict[str, str]:
         return str(found) if isinstance(found, (str, int, float)) else ""
 
     asked = [inside("prompt", "name"), inside("prompt", "target")]
+    held, free = inside("decoding", "structured"), inside("decoding", "not_structured")
     facts = {
         "Model": inside("config", "judge", "model"),
         "Adapter": inside("config", "judge", "adapter"),
         "Revision": inside("config", "judge", "revision"),
         "Asked with": " prompt for ".join(filter(None, asked)),
-        "Answers": f"structured, by {how}" if (how := inside("decoding", "structured")) else "",
+        "Answers": f"structured, by {held}" if held else f"free: {free}" if free else "",
         "Precision": inside("dtype"),
         "On": inside("created").partition("T")[0],
         "Labels": f"{inside('inputs', 'labels', 'path')} {inside('inputs', 'labels', 'sha256')[:12]}".strip(),

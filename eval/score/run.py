@@ -21,7 +21,8 @@ error) ``flagged`` is null: then a person has to look.
 With ``--structured true`` a local model that is asked for attributes also says how probable it finds each list of them.
 By the exact function a row then also holds the mean severity, between what 90% lie, how probable ``flag_above`` or more
 is, and the attributes, those first that carry most of the mean. This score is shown first, and flagged by. ``willing``
-says how much of the answer's probability the model gives it when it is free (see ``cprt eval``)::
+says how much of the answer's probability the model gives it when it is free (see ``cprt eval``); ``free`` is there, and
+true, where an endpoint did not hold the answer to the form::
 
     "probable": {"score": 0.774, "band": [0.711, 0.8], "level": 1, "level_probability": 0.97, "exceeds": 0.8,
                  "uncertain": true, "list_mass": 0.99,
@@ -293,6 +294,7 @@ def score_row(photo: Photo, outcome: Outcome[Answer], args: ScoreArguments, taxo
         "error": None if outcome.error is None else without_halves(outcome.error),
         **({} if expected is None else {"probable": expected}),
         **({} if willing is None else {"willing": willing}),
+        **({"free": True} if outcome.response is not None and outcome.response.is_free else {}),
     }
 
 
@@ -329,6 +331,7 @@ def save(
         prompt=prompt.identity(),
         taxonomy=taxonomy.digest,
         counts=Counter(row["status"] for row in rows),
+        free_answers=sum("free" in row for row in rows),
         threshold=threshold and dataclasses.asdict(threshold),
     )
 
@@ -362,6 +365,8 @@ def _finish(args: ScoreArguments, rows: Sequence[dict[str, Any]], stopped: Stopp
     against = sum(row["contradiction"] is True for row in rows)
     flags += f"; {counted(against, 'contradiction')}: the score and the attributes are of two levels" if against else ""
     print(f"{args.out or 'scored'}: {counted(len(rows), 'photo')} ({shown}){flags}")
+    if free := sum("free" in row for row in rows):
+        note(f"{free} of {len(rows)} answers are free ones: the endpoint takes no JSON schema, or does not keep to it")
     if stopped is not None:
         raise stopped
     if not counts["ok"]:

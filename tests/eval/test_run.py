@@ -773,9 +773,12 @@ def test_structured_lists_have_probabilities_and_scores_of_their_own(demo, demo_
     ]
 
 
+NAMES = "with", "without", "deaf"
+
+
 def test_an_endpoint_is_sent_the_schema_and_one_without_answers_freely(demo, tmp_path, capsys):
     def judge(body: dict[str, Any]) -> Any:
-        if "response_format" not in body:
+        if body["model"] == "model-deaf" or "response_format" not in body:
             return "The score is low.", "stop"
         if body["model"] == "model-without":
             return 400, {"error": {"message": "response_format is not supported"}}
@@ -783,18 +786,25 @@ def test_an_endpoint_is_sent_the_schema_and_one_without_answers_freely(demo, tmp
         return '{"attributes": ["age"], "level": 3, "score": 0.292}', "stop"
 
     with Misbehaving(judge) as server:
-        models = [served(server.url, name, target="attributes", concurrency=1) for name in ("with", "without")]
+        models = [served(server.url, name, target="attributes", concurrency=1) for name in NAMES]
         main(with_models(demo, tmp_path, models, structured=True, limit=3))
-    row, without = rows(tmp_path / "out" / "with")[0], rows(tmp_path / "out" / "without")[0]
-    assert (row["score"], row["attributes"], without["status"]) == (0.292, ["age"], "unparsed")
+    row, *others = (rows(tmp_path / "out" / name)[0] for name in NAMES)
+    assert (row["score"], row["attributes"], [other["status"] for other in others]) == (
+        0.292,
+        ["age"],
+        ["unparsed"] * 2,
+    )
     assert "willing" not in row
-    records = [json.loads((tmp_path / "out" / name / "run.json").read_text()) for name in ("with", "without")]
-    assert [record["decoding"]["structured"] for record in records] == ["a JSON schema"] * 2
+    records = [json.loads((tmp_path / "out" / name / "run.json").read_text()) for name in NAMES]
+    assert [record["decoding"].get("structured") for record in records] == ["a JSON schema", None, None]
     assert records[0]["answers_made"] == []
-    assert records[1]["answers_made"] == [{"without": ["response_format"], "count": 3}]
     notes = [line for line in capsys.readouterr().out.splitlines() if "free ones" in line]
-    where = tmp_path / "out" / "without"
-    assert notes == [f"note: {where}: 3 answers are free ones: the endpoint takes no JSON schema"]
+    for name, record, note in zip(NAMES[1:], records[1:], notes, strict=True):
+        assert record["answers_made"] == [{"without": ["response_format"], "count": 3}]
+        assert note.startswith(f"note: {tmp_path / 'out' / name}: 3 of 3 answers are free ones: the endpoint takes no")
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert page.count("free: 3 of 3 answers do not keep to the JSON schema") == 2
+    assert page.count("structured, by a JSON schema") == 1
 
 
 def test_an_adapter_is_asked_as_it_was_trained_unless_told(adapter, tmp_path, capsys):

@@ -127,6 +127,17 @@ def test_answers_are_structured_when_told(tmp_path):
     schema = server.bodies[1]["response_format"]["json_schema"]["schema"]
     assert schema["properties"]["attributes"]["items"]["enum"] == list(Taxonomy.default().keys)
     assert "response_format" not in server.bodies[0]
+    assert "free" not in rows_of(tmp_path / "held.jsonl")[0]
+
+
+def test_an_answer_that_an_endpoint_did_not_hold_to_the_form_says_so(tmp_path, capsys):
+    photo(tmp_path / "21.png", 21)
+    with Misbehaving(lambda body: ("0.9", "stop")) as server:
+        main([str(tmp_path), "--base_url", server.url, "--out", str(tmp_path / "r.jsonl"), "--structured", "true"])
+    (row,) = rows_of(tmp_path / "r.jsonl")
+    assert (row["score"], row["free"]) == (0.9, True) and "response_format" in server.bodies[0]
+    assert json.loads((tmp_path / "r.run.json").read_text())["free_answers"] == 1
+    assert "note: 1 of 1 answers are free ones" in capsys.readouterr().err
 
 
 def test_the_goal_of_the_advice(judge, folder, tmp_path):

@@ -286,6 +286,42 @@ def test_a_form_is_asked_for_as_a_schema_and_where_that_is_refused_not(
     assert kept.dropped == dropped
 
 
+HELD = '{"attributes": ["age", "gender"], "level": 3, "score": 0.31}'
+
+
+@pytest.mark.parametrize(
+    ("said", "finish", "free"),
+    [
+        (HELD, "stop", False),
+        (HELD.replace(" ", ""), "stop", False),
+        ("\n" + HELD.replace(", ", ",\n  "), "stop", False),
+        (f"<think>A face.</think>\n{HELD}", "stop", False),
+        (HELD.replace("0.31", "7"), "stop", False),  # not every engine holds to a number's bounds; the reader does
+        (f"```json\n{HELD}\n```", "stop", True),
+        (f"Here it is: {HELD}", "stop", True),
+        ("Privacy risk: 0.31", "stop", True),
+        ("0.31", "stop", True),
+        (HELD.replace("gender", "sex"), "stop", True),
+        (HELD.replace("3,", "5,"), "stop", True),
+        (HELD.replace("3,", '"3",'), "stop", True),
+        (HELD.replace("3,", "true,"), "stop", True),
+        (HELD.replace('["age", "gender"]', '"age"'), "stop", True),
+        (HELD.replace("0.31", '"0.31"'), "stop", True),
+        (HELD.replace("}", ', "why": "a face"}'), "stop", True),
+        (HELD.replace('"level": 3, ', ""), "stop", True),
+        (HELD[:30], "length", False),  # cut off: nobody knows
+        ("", "content_filter", False),
+    ],
+)
+def test_an_endpoint_that_ignores_the_schema_is_found_out_by_its_answer(said: str, finish: str, free: bool):
+    form = structure("attributes", Taxonomy.default())
+    with Misbehaving(lambda body: (said, finish)) as server:
+        (response,) = ask(server, [replace(ask_text("?"), structure=form)])
+        (plain,) = ask(server, [ask_text("?")])
+    assert response.is_free is free and response.text == said
+    assert response.dropped == (("response_format",) if free else ()) and plain.dropped == ()
+
+
 def test_a_photo_that_is_refused_does_not_cost_the_form():
     def picky(body: dict[str, Any]) -> Any:
         return (400, {}) if body["messages"][0]["content"][0]["text"] == "bad" else ('{"score": 0.7}', "stop")
