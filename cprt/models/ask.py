@@ -111,6 +111,7 @@ class Memory:
             self._local = LocalModel(
                 spec.model, spec.adapter, revision=spec.revision, dtype=spec.dtype, max_pixels=spec.max_pixels
             )
+            print(f"{spec.model} on {self._local.device.upper()}, {self._local.dtype}", flush=True)
         elif (self._spec.adapter, self._spec.max_pixels) != (spec.adapter, spec.max_pixels):
             local, self._local = self._local, None  # of no use where the adapter does not fit
             local.change_adapter(spec.adapter, spec.max_pixels)

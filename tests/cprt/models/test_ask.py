@@ -13,7 +13,7 @@ from cprt.errors import InputError
 from cprt.images import load_image
 from cprt.models import local as local_module
 from cprt.models.ask import Model, ask, open_models
-from cprt.models.checkpoint import load_model
+from cprt.models.checkpoint import find_device, load_model, to_device
 from cprt.models.local import LocalModel
 from cprt.models.response_cache import ResponseCache
 from cprt.models.spec import ModelSpec, Request
@@ -130,7 +130,7 @@ def test_a_photo_that_the_processor_does_not_take_is_an_error_beside_the_answers
 
 
 def test_adapters_of_one_base_load_it_once_and_say_what_they_say_alone(
-    demo_base: Path, photos: list[Path], tmp_path: Path, monkeypatch
+    demo_base: Path, photos: list[Path], tmp_path: Path, monkeypatch, capsys
 ):
     from peft import LoraConfig, get_peft_model
 
@@ -164,6 +164,7 @@ def test_adapters_of_one_base_load_it_once_and_say_what_they_say_alone(
             ask(model, requests, cache)
             texts.append([cache[key]["text"] for key in requests])
     assert loaded == [str(demo_base)]
+    assert capsys.readouterr().out == f"{demo_base} on {str(find_device()).upper()}, float32\n"
     for adapter, said in zip(adapters, texts, strict=True):
         alone = LocalModel(str(demo_base), adapter, dtype="float32")
         assert said == [alone.generate([(user("Name", None), [load_image(path)])], 12)[0].text for path in photos]
@@ -181,6 +182,14 @@ def test_without_a_network_a_model_of_the_hub_is_told_at_once_unless_there_are_a
         ask(model, {"a": Request(user("?"))}, cache)  # asks nothing, needs nothing
         with pytest.raises(InputError, match="cannot be loaded as a model"):
             ask(model, {"b": Request(user("?"))}, cache)
+
+
+def test_the_device_is_what_torch_finds_and_a_precision_nobody_chose_is_one_that_it_has(demo_base: Path):
+    device = find_device()
+    assert device.type == (torch.accelerator.current_accelerator().type if torch.accelerator.is_available() else "cpu")
+    for dtype in ("auto", "bfloat16"):
+        model = to_device(load_model(str(demo_base), dtype=dtype), device, dtype)
+        assert (model.device, model.dtype) == (device, torch.bfloat16)  # the demo's base is stored so
 
 
 def test_no_such_model_is_bad_input(tmp_path: Path):
