@@ -24,8 +24,8 @@ is, and the attributes, those first that carry most of the mean. This score is s
 says how much of the answer's probability the model gives it when it is free (see ``cprt eval``); ``free`` is there, and
 true, where an endpoint did not hold the answer to the form::
 
-    "probable": {"score": 0.774, "band": [0.711, 0.8], "level": 1, "level_probability": 0.97, "exceeds": 0.8,
-                 "uncertain": true, "list_mass": 0.99,
+    "probable": {"score": 0.774, "band": [0.711, 0.8], "band_calibrated": false, "level": 1,
+                 "level_probability": 0.97, "exceeds": 0.8, "uncertain": true, "list_mass": 0.99,
                  "attributes": [{"key": "gov_ids", "probability": 0.97, "score_without": 0.51}, ...]}
 """
 
@@ -160,7 +160,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     with tempfile.TemporaryDirectory() as scratch:  # without --out nothing is kept
         out = Path(args.out or Path(scratch) / "score.jsonl")
-        rows = ask_all(model, prompt, found.photos, out, args, taxonomy)
+        margin = None if threshold is None else threshold.band_margin
+        rows = ask_all(model, prompt, found.photos, out, args, taxonomy, margin)
     if args.out is not None:
         save(args, found, rows, taxonomy, prompt, spec, threshold)
     show_table(rows, taxonomy, flagging=args.flag_above is not None, full=args.out is None)
@@ -223,7 +224,13 @@ def choose_threshold(args: ScoreArguments, taxonomy: Taxonomy) -> Threshold | No
 
 
 def ask_all(
-    model: Model, prompt: Prompt, photos: Sequence[Photo], out: Path, args: ScoreArguments, taxonomy: Taxonomy
+    model: Model,
+    prompt: Prompt,
+    photos: Sequence[Photo],
+    out: Path,
+    args: ScoreArguments,
+    taxonomy: Taxonomy,
+    margin: float | None,
 ) -> list[dict[str, Any]]:
     """A row for every photo. Photos with the same bytes are asked once.
 
@@ -256,7 +263,7 @@ def ask_all(
         if outcome.error is not None:
             first = requests[key].images[0]  # the photo of these bytes that was asked about
             outcome = replace(outcome, error=outcome.error.removeprefix(one_line(f"{first}: ")))
-        rows[photo] = score_row(photo, outcome, args, taxonomy)
+        rows[photo] = score_row(photo, outcome, args, taxonomy, margin)
     return [rows[photo] for photo in photos]
 
 
@@ -264,14 +271,20 @@ def _kept(out: Path) -> Path:
     return out.with_suffix(".answers.jsonl")
 
 
-def score_row(photo: Photo, outcome: Outcome[Answer], args: ScoreArguments, taxonomy: Taxonomy) -> dict[str, Any]:
-    """One row of the output (see above) from what became of the request."""
+def score_row(
+    photo: Photo,
+    outcome: Outcome[Answer],
+    args: ScoreArguments,
+    taxonomy: Taxonomy,
+    margin: float | None = None,
+) -> dict[str, Any]:
+    """One row of the output (see above) from what became of the request; ``margin`` as of ``probable``."""
     answer = outcome.value or Answer("unparsed")
     composed = attributes = advice = None
     if answer.attributes is not None:
         composed, attributes, advice = named(answer.attributes, args.until_level, args.until_score, taxonomy)
     lists = outcome.response.lists if outcome.status == "ok" and outcome.response is not None else None
-    expected = probable(Risk.read(lists, taxonomy), args.flag_above) if lists else None
+    expected = probable(Risk.read(lists, taxonomy), args.flag_above, margin) if lists else None
     willing = None if outcome.response is None else outcome.response.willing
     by = flag_score(
         answer.score,
@@ -346,13 +359,21 @@ def made_with(args: ScoreArguments, prompt: Prompt, threshold: Threshold | None)
             f"; chosen for a recall of {args.recall:g} on {counted(threshold.rows, 'labelled photo')}, where it has "
             f"recall {threshold.recall:.3f} and precision {threshold.precision:.3f} of level 1"
         )
-    return {
+    facts = {
         "Model": args.model,
         "Adapter": args.adapter or "none",
         "Asked with": f"{prompt.name} prompt for {'the score' if prompt.target == 'score' else 'attributes and score'}",
         "On": datetime.now().date().isoformat(),
         "Flagged": flags,
     }
+    if args.flag_by == "expected":
+        facts["Bands"] = "the middle 90% of the model's own probability, which is no promise"
+        if threshold is not None and threshold.band_margin is not None:
+            facts["Bands"] = (
+                f"hold the truth in 90% of photos like the {threshold.band_rows} labelled ones: the model's own, each "
+                f"end moved out by {threshold.band_margin:.3f}"
+            )
+    return facts
 
 
 def _finish(args: ScoreArguments, rows: Sequence[dict[str, Any]], stopped: Stopped | None) -> None:

@@ -366,11 +366,29 @@ def test_a_local_model_says_how_probable_attributes_are(demo_base, tmp_path, cap
         assert left == sorted(left) and all(one["probability"] >= 0.05 for one in told["attributes"])
         for one in told["attributes"]:
             assert one["score_without"] == pytest.approx(risk.without(one["key"]))
-        assert f"expected {format_score(told['score'])}, in 90% of cases" in said
+        assert f"expected {format_score(told['score'])}, 90% of its own probability is on" in said
     main([str(tmp_path), *how, "--flag_above", "0.3", "--out", str(tmp_path / "r.html")])
     page = (tmp_path / "r.html").read_text()
     unsure = sum(row["probable"]["uncertain"] for row in rows)
     assert "mean severity over all lists" in page and (f"{unsure} photo" in page) is bool(unsure)
+    assert "the middle 90% of the model&#39;s own probability, which is no promise" in page
+
+    # With a hold-out whose truth lies 0.05 above each band, both ends move out by as much.
+    wanted = [{"id": str(n), "level": 1, "score": 0.85} for n in range(9)]
+    held = [row | {"status": "ok", "mean_score": 0.75, "score_band": [0.7, 0.8]} for row in wanted]
+    for name, content in (("l", wanted), ("p", held)):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in content))
+    chosen = ["--threshold_from", str(tmp_path / "p.jsonl"), "--threshold_labels", str(tmp_path / "l.jsonl")]
+    capsys.readouterr()
+    main([str(tmp_path), *how, *chosen, "--out", str(tmp_path / "r.html")])
+    assert "90% bands are widened by 0.050 (9 labelled photos)" in capsys.readouterr().out
+    page = (tmp_path / "r.html").read_text()
+    assert "hold the truth in 90% of photos like the 9 labelled ones" in page
+    main([str(tmp_path), *how, *chosen, "--out", str(out)])
+    for before, after in zip(rows, rows_of(out), strict=True):
+        low, high = before["probable"]["band"]
+        assert after["probable"]["band"] == pytest.approx([max(0, low - 0.05), min(1, high + 0.05)])
+        assert after["probable"]["band_calibrated"] and not before["probable"]["band_calibrated"]
 
 
 def test_photos_that_the_model_is_not_sure_of_are_looked_at_first(tmp_path):
