@@ -8,8 +8,9 @@ import re
 import stat
 import struct
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -55,6 +56,7 @@ _HEIF_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b
 _MOST_PIXELS = 2**30 // 4 // 3
 _MOST_IN_A_JPEG = 500_000_000
 _TOO_MANY = "has too many pixels to be unpacked safely"
+AHEAD = 128  # photos that are read before they are wanted, at most
 MAX_RATIO = 200  # of the longer side to the shorter one: Qwen's processors refuse more
 # A file with another suffix is no photo; one without any is looked at.
 SUFFIXES = tuple(".jpg .jpeg .jpe .jfif .mpo .png .webp .bmp .gif .tif .tiff .avif .heic .heif .hif".split())
@@ -300,10 +302,24 @@ def find_faults(paths: Sequence[Path], decode: bool = True) -> dict[Path, InputE
 
 
 def in_parallel(work: Callable[[T], R], items: Sequence[T], desc: str, workers: int | None = None) -> Iterator[R]:
-    """The results in order, from as many threads as there are cores (Pillow decodes beside Python), with a bar."""
+    """``in_order`` with a bar."""
+    yield from tqdm(in_order(work, items, workers), total=len(items), desc=desc, unit="photo", leave=False)
+
+
+def in_order(work: Callable[[T], R], items: Iterable[T], workers: int | None = None) -> Iterator[R]:
+    """The results in order, from as many threads as there are cores (Pillow decodes and files are read beside Python).
+
+    At most ``AHEAD`` are worked out before they are wanted.
+    """
     pool = ThreadPoolExecutor(workers or len(os.sched_getaffinity(0)))
+    waiting: deque[Future[R]] = deque()
     try:
-        yield from tqdm(pool.map(work, items), total=len(items), desc=desc, unit="photo", leave=False)
+        for item in items:
+            waiting.append(pool.submit(work, item))
+            if len(waiting) > AHEAD:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
     finally:
         pool.shutdown(cancel_futures=True)
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from cprt.answers import STATUSES
 from cprt.errors import InputError
-from cprt.files import is_safe_path, read_text, without_halves, write_text
+from cprt.files import is_safe_path, read_text, without_halves, write_parts, write_text
 from cprt.numbers import is_number
 from cprt.taxonomy import Taxonomy
 
@@ -353,7 +353,7 @@ def _whole_text(value: Any) -> Any:
 def write_jsonl(path: str | Path, rows: Iterable[Label | Pair | Prediction | dict[str, Any]]) -> None:
     """Write all rows, or nothing."""
     lines = (row if isinstance(row, dict) else _to_json(row) for row in rows)
-    write_text(path, "".join(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n" for line in lines))
+    write_parts(path, (json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n" for line in lines))
 
 
 def _to_json(row: Label | Pair | Prediction) -> dict[str, Any]:

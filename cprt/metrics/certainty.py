@@ -35,7 +35,7 @@ def evaluate_certainty(
     t, p, u, b = (np.asarray(values, dtype=np.float64) for values in (truth, scores, uncertainty, bands))
     n, errors = len(t), np.abs(p - t)
     order = np.argsort(u, kind="stable")
-    weights = resample(n, resamples, seed) if resamples else []
+    weights = resample(n, resamples, seed)
     curve = []
     for coverage in COVERAGES:
         chosen = order[: max(1, round(coverage * n))]

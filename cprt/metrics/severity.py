@@ -17,7 +17,17 @@ from numpy.typing import ArrayLike
 
 from cprt.answers import STATUSES
 from cprt.errors import InputError
-from cprt.metrics.bootstrap import CONFIDENCE, Floats, Ints, interval, p_value, resample, weights_of, wilson_interval
+from cprt.metrics.bootstrap import (
+    CONFIDENCE,
+    Floats,
+    Ints,
+    Weights,
+    interval,
+    p_value,
+    resample,
+    weights_of,
+    wilson_interval,
+)
 from cprt.metrics.pairs import (
     Groups,
     PairwiseAccuracy,
@@ -132,7 +142,7 @@ def bootstrap(
 
 
 def _resampled(
-    truth: ArrayLike, prediction: ArrayLike, true_levels: ArrayLike, level_is_right: ArrayLike, weights: list[Floats]
+    truth: ArrayLike, prediction: ArrayLike, true_levels: ArrayLike, level_is_right: ArrayLike, weights: Weights
 ) -> dict[str, Floats]:
     t, p = as_columns(truth, prediction)
     levels, right = as_columns(true_levels, level_is_right)
@@ -190,7 +200,7 @@ def paired_differences(
     Raises ValueError on columns of other lengths.
     """
     t, levels = as_columns(truth, true_levels)
-    weights = resample(len(t), resamples, seed) if len(t) and resamples else []
+    weights = resample(len(t), resamples, seed)
     figures, resampled = {}, {}
     for name in dict.fromkeys(name for pair in pairs for name in pair):
         _, prediction = as_columns(truth, judges[name])

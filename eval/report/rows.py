@@ -114,7 +114,8 @@ def reliability(prediction: ArrayLike, truth: ArrayLike, bins: int = BINS, seed:
     for number in range(bins):
         inside = t[place == number]
         n = len(inside)
-        resampled = inside[rng.integers(n, size=(1000, n))].mean(axis=1) if n > 1 else None
+        draws = (rng.integers(n, size=n) for _ in range(1000))  # one after another: memory does not grow with them
+        resampled = np.array([inside[drawn].mean() for drawn in draws]) if n > 1 else None
         rows.append(
             {
                 "bin": [float(edges[number]), float(edges[number + 1])],

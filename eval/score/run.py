@@ -47,9 +47,10 @@ from cprt.config import option, parse, run
 from cprt.errors import InputError, one_line
 from cprt.files import without_halves, write_text
 from cprt.guidance.risk import Risk
-from cprt.models.ask import Model, ask, hash_photos, open_models
+from cprt.models.ask import Model, ask, open_models
 from cprt.models.checkpoint import DTYPES
-from cprt.models.outcome import Outcome, find_outcomes
+from cprt.models.missing import read_outcomes
+from cprt.models.outcome import Outcome
 from cprt.models.rate_limiter import Stopped
 from cprt.models.response_cache import ResponseCache
 from cprt.models.spec import ModelSpec, Request
@@ -239,32 +240,21 @@ def ask_all(
     messages = prompt.messages()
     form = structure(prompt.target, taxonomy, prompt.score_key) if args.structured else None
     lead_in = "" if form is not None and form.keys and args.base_url is None else None  # brings probabilities of lists
-    hash_photos(photo.file for photo in photos if photo.problem is None)
-    keys: dict[Photo, str] = {}
-    rows: dict[Photo, dict[str, Any]] = {}
-    requests: dict[str, Request] = {}
-    for photo in photos:
-        problem, request = photo.problem, Request(messages, (photo.file,), lead_in, form)
-        if problem is None:
-            try:
-                keys[photo] = model.spec.key(request)
-                requests.setdefault(keys[photo], request)
-            except OSError as error:
-                problem = f"cannot be read ({error.strerror})"
-        if problem is not None:
-            rows[photo] = score_row(photo, Outcome("error", error=problem), args, taxonomy)
+    requests = [Request(messages, (photo.file,), lead_in, form) for photo in photos if photo.problem is None]
     shows_only = out.suffix == ".html" and out.with_suffix(".jsonl").is_file()
+    rows, first = list[dict[str, Any]](), dict[str | OSError, Path]()
     with ResponseCache(_kept(out)) as cache:
-        unseen = {key: request for key, request in requests.items() if not (shows_only and cache.rows(key))}
-        ask(model, unseen, cache, label="scoring")
-        outcomes = find_outcomes(requests, cache, reader(taxonomy, prompt), model.spec)
-    for photo, key in keys.items():
-        outcome = outcomes[key]
-        if outcome.error is not None:
-            first = requests[key].images[0]  # the photo of these bytes that was asked about
-            outcome = replace(outcome, error=outcome.error.removeprefix(one_line(f"{first}: ")))
-        rows[photo] = score_row(photo, outcome, args, taxonomy, margin)
-    return [rows[photo] for photo in photos]
+        ask(model, requests, cache, label="scoring", errors=not shows_only)
+        outcomes = read_outcomes(model.spec, requests, cache, reader(taxonomy, prompt))
+        for photo in photos:
+            outcome = Outcome[Answer]("error", error=photo.problem)
+            if photo.problem is None:
+                key, outcome = next(outcomes)
+                asked = first.setdefault(key, photo.file)  # of the photos of these bytes, the one that was asked about
+                if outcome.error is not None:
+                    outcome = replace(outcome, error=outcome.error.removeprefix(one_line(f"{asked}: ")))
+            rows.append(score_row(photo, outcome, args, taxonomy, margin))
+    return rows
 
 
 def _kept(out: Path) -> Path:

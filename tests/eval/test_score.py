@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judge_endpoint import by_width, photo
+from judge_endpoint import by_width, photo, width_of
 from loopback import Misbehaving
 from PIL import Image
 
@@ -32,7 +32,7 @@ from cprt.answers import Answer
 from cprt.errors import InputError
 from cprt.guidance.regulations import regulations_of
 from cprt.guidance.risk import Risk
-from cprt.images import load_image
+from cprt.images import AHEAD, load_image
 from cprt.models.ask import Model
 from cprt.models.outcome import Outcome
 from cprt.models.response_cache import ResponseCache
@@ -315,8 +315,27 @@ def test_photos_leave_the_machine_only_when_allowed_and_with_a_word(judge, folde
         main([str(folder), "--base_url", url, "--out", str(tmp_path / "r.jsonl")])
     assert judge.bodies == []
     main([str(folder), "--base_url", url, "--out", str(tmp_path / "r.jsonl"), "--allow_remote", "true"])
-    assert "another machine: 6 images leave this one" in capsys.readouterr().err
+    assert "another machine: up to 6 images leave this one" in capsys.readouterr().err
     assert len(judge.bodies) == 6
+
+
+def test_a_photo_that_goes_or_changes_during_the_run_is_an_error_beside_the_others(tmp_path):
+    """The first question takes the last photo away and edits the one before; that one is asked as it then is."""
+    paths = [photo(tmp_path / "photos" / f"{number:04}.png", 21 + number % 2) for number in range(AHEAD + 40)]
+
+    def answer(body: dict[str, Any]) -> tuple[str, str]:
+        if len(server.bodies) == 1:
+            paths[-1].unlink()
+            photo(paths[-2], 23)
+        return str(width_of(body) / 100), "stop"
+
+    with Misbehaving(answer) as server:
+        where = ["--out", str(tmp_path / "r.jsonl"), "--base_url", server.url, "--target", "score"]
+        main([str(tmp_path / "photos"), *where, "--concurrency", "1"])
+        *_, edited, gone = rows_of(tmp_path / "r.jsonl")
+    assert (edited["status"], edited["score"]) == ("ok", 0.23)
+    assert (gone["status"], gone["error"]) == ("error", "cannot be read (No such file or directory)")
+    assert len(server.bodies) == len(paths) - 1
 
 
 def test_a_kill_loses_and_doubles_nothing(folder, tmp_path):
@@ -463,7 +482,7 @@ def test_a_local_model_says_what_it_says_elsewhere(demo_base, adapter, tmp_path,
     model = Model(ModelSpec.read(row, "spec"))
     requests = {str(path): Request(build("zero_shot").messages(), (path,)) for path in chosen}
     with ResponseCache(tmp_path / "alone.jsonl") as cache:
-        model.ask(requests, cache, "alone")
+        model.ask(requests.values(), cache, "alone")
         expected = [cache[str(path)]["text"] for path in chosen]
     rows = rows_of(tmp_path / "r.jsonl")
     assert [row["text"] for row in sorted(rows, key=lambda row: int(row["path"][:-4]))] == expected

@@ -25,7 +25,8 @@ from typing import Any
 
 from cprt.config import option, parse, run
 from cprt.errors import InputError
-from cprt.models.ask import ask, by_weights, hash_photos, open_models, raise_first
+from cprt.models.ask import ask, by_weights, open_models, raise_first
+from cprt.models.missing import hash_photos
 from cprt.models.outcome import Outcome, find_outcomes, with_status
 from cprt.models.response_cache import ResponseCache, read_cache
 from cprt.models.spec import ModelSpec, read_specs
@@ -102,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             keyed = [(asked, asked.requests(model.spec)) for asked in of_prompt[prompts[model.spec.name]]]
             requests = dict(one for _, of_setup in keyed for one in of_setup if one is not None)
             again = with_status(find_outcomes(requests, cache, read, model.spec), args.retry) if args.retry else set()
-            ask(model, requests, cache, again)
+            ask(model, requests.values(), cache, again)
             outcomes = find_outcomes(requests, cache, read, model.spec)
             for asked, of_setup in keyed:
                 found = [

@@ -438,13 +438,13 @@ def test_a_refused_key_stops_the_run_with_one_line_and_keeps_what_came(status: i
         asked.append(identity(body))
         return ("fine", "stop") if len(asked) <= 5 else (status, {"error": {"message": f"Incorrect API key: {SECRET}"}})
 
-    requests = {str(n): ask_text(f"{n}") for n in range(200)}
+    requests = [ask_text(f"{n}") for n in range(200)]
     with Misbehaving(expire) as server, ResponseCache(tmp_path / "answers.jsonl") as cache:
         model = Model(spec(server.url, api_key_env="JUDGE_KEY", concurrency=4))
         with pytest.raises(Stopped) as caught:
             model.ask(requests, cache, "asking")
         assert str(caught.value) == f"judge: the endpoint refuses the key in JUDGE_KEY (HTTP {status})"
-        assert sum(key in cache for key in requests) == 5
+        assert sum(model.spec.key(request) in cache for request in requests) == 5
     assert len(server.bodies) <= 5 + 4
 
 
@@ -725,7 +725,7 @@ def test_nothing_secret_is_logged_or_kept(photo: Path, tmp_path: Path, monkeypat
     with Misbehaving(echo, fails) as server, ResponseCache(tmp_path / "answers.jsonl") as cache:
         for retries in (0, 1):
             model = Model(spec(server.url, api_key_env="JUDGE_KEY", retries=retries))
-            model.ask({"k": Request(messages, (photo,))}, cache, "asking")
+            model.ask([Request(messages, (photo,))], cache, "asking")
     captured = capfd.readouterr()
     written = (tmp_path / "answers.jsonl").read_text()
     assert '"error": "HTTP 500: failed at [...]' in written and '"text": "A"' in written
@@ -838,10 +838,11 @@ def test_the_record_says_not_where_the_endpoint_is():
 
 @pytest.mark.slow
 def test_many_requests_through_many_faults_give_every_answer_once(tmp_path: Path):
-    requests = {str(n): ask_text(f"q{n}") for n in range(60)}
+    requests = [ask_text(f"q{n}") for n in range(60)]
     with Misbehaving(echo, first_try_fails, stall=20) as server, ResponseCache(tmp_path / "answers.jsonl") as cache:
-        Model(spec(server.url, timeout=2, retries=12, concurrency=32)).ask(requests, cache, "asking")
-        assert {key: cache[key]["text"] for key in requests} == {str(n): f"Q{n}" for n in range(60)}
+        model = Model(spec(server.url, timeout=2, retries=12, concurrency=32))
+        model.ask(requests, cache, "asking")
+        assert [cache[model.spec.key(request)]["text"] for request in requests] == [f"Q{n}" for n in range(60)]
     assert len((tmp_path / "answers.jsonl").read_text().splitlines()) == 60
     assert set(server.faulted) == set(FAULTS[:8])
 
