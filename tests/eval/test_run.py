@@ -539,27 +539,20 @@ def test_several_processes_answer_a_part_each_and_the_last_writes(demo, tmp_path
 @pytest.mark.slow
 @pytest.mark.parametrize("machines", [1, 2])
 def test_accelerate_launch_shards_a_local_model_with_the_answers_of_one_process(
-    demo, demo_base, evaluated, tmp_path, machines: int
+    demo, demo_base, evaluated, tmp_path, root, machines: int
 ):
     """Two processes of one machine, and one on each of two, as docs/evaluating.md starts them."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    launch = [
-        sys.executable,
-        "-m",
-        "accelerate.commands.accelerate_cli",
-        "launch",
-        "--multi_gpu",
-        "--num_processes",
-        "2",
-    ]
+    launch = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch"]
+    launch += ["--config_file", "configs/accelerate/multi_gpu.yaml"]
     running = []
     for rank in range(machines):
         place = ["--num_machines", str(machines), "--machine_rank", str(rank), "--num_processes", "2"]
         place += ["--main_process_ip", "127.0.0.1", "--main_process_port", port]
         command = [*launch, *place, "-m", "eval.run", *options(demo, demo_base, tmp_path)]
-        running.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+        running.append(subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
     for process in running:
         said, _ = process.communicate(timeout=300)
         assert process.returncode == 0, said[-2000:]
