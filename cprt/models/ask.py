@@ -10,7 +10,7 @@ import asyncio
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from itertools import chain
 from pathlib import Path
@@ -65,7 +65,7 @@ class Model:
 
     def ask(
         self,
-        requests: Collection[Request],
+        requests: Collection[Request] | Mapping[str, Request],
         cache: ResponseCache,
         label: str,
         again: Collection[str] = (),
@@ -87,7 +87,8 @@ class Model:
             if first is None:
                 return
             self.check()
-            photos = sum(len(request.images) for request in requests)
+            wanted = requests.values() if isinstance(requests, Mapping) else requests
+            photos = sum(len(request.images) for request in wanted)
             if self.is_remote and photos:
                 leave = "1 image leaves" if photos == 1 else f"up to {photos} images leave"
                 print(f"note: {self.spec.name} is on another machine: {leave} this one", file=sys.stderr)
@@ -177,7 +178,7 @@ def by_weights(items: Iterable[T], spec: Callable[[T], ModelSpec]) -> list[T]:
 
 def ask(
     model: Model,
-    requests: Collection[Request],
+    requests: Collection[Request] | Mapping[str, Request],
     cache: ResponseCache,
     again: Collection[str] = (),
     label: str | None = None,
@@ -189,7 +190,8 @@ def ask(
     why; what came until then is kept, and such a model is asked no more.
 
     Args:
-        requests: in the order in which they are asked; those about the same photos best follow one another.
+        requests: in the order in which they are asked; those about the same photos best follow one another. By their
+            keys where these are others than ``ModelSpec.key`` gives.
         again: keys to ask for although they have an answer.
         label: of the progress bar; None: the model's name.
         errors: ask again what ended in an error.

@@ -25,8 +25,15 @@ Keyed = tuple[str, Request]
 WINDOW = 1024  # requests to a local model that are put in order together
 
 
-def keyed(spec: ModelSpec, requests: Iterable[Request]) -> Iterator[tuple[str | OSError, Request]]:
-    """Requests with their keys, or why a photo cannot be read; photos are hashed a little ahead, on all cores."""
+def keyed(
+    spec: ModelSpec, requests: Iterable[Request] | Mapping[str, Request]
+) -> Iterator[tuple[str | OSError, Request]]:
+    """Requests with their keys, or why a photo cannot be read; photos are hashed a little ahead, on all cores.
+
+    Those of a mapping have their keys.
+    """
+    if isinstance(requests, Mapping):
+        return iter(requests.items())
 
     def key(request: Request) -> tuple[str | OSError, Request]:
         try:
@@ -51,7 +58,7 @@ class Missing:
         self._is_done = cache.__contains__ if errors else cache.is_kept
         self._asked: set[str] = set()
 
-    def __call__(self, requests: Iterable[Request]) -> Iterator[Keyed]:
+    def __call__(self, requests: Iterable[Request] | Mapping[str, Request]) -> Iterator[Keyed]:
         for key, request in keyed(self._spec, requests):
             if isinstance(key, OSError) or key in self._asked or not self._is_to_be_asked(key):
                 self.passed += 1
@@ -75,7 +82,9 @@ def read_outcomes(
             yield key, find_outcomes([key], cache, read, spec)[key]
 
 
-def in_batches(requests: Iterable[Request], missing: Missing, size: int) -> Generator[list[Keyed], None, None]:
+def in_batches(
+    requests: Iterable[Request] | Mapping[str, Request], missing: Missing, size: int
+) -> Generator[list[Keyed], None, None]:
     """Requests that differ only in their photo together, others with those of as many images; the largest first.
 
     All prompts about the same photos follow one another, so that a model encodes these photos once. This is an order of

@@ -103,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             keyed = [(asked, asked.requests(model.spec)) for asked in of_prompt[prompts[model.spec.name]]]
             requests = dict(one for _, of_setup in keyed for one in of_setup if one is not None)
             again = with_status(find_outcomes(requests, cache, read, model.spec), args.retry) if args.retry else set()
-            ask(model, requests.values(), cache, again)
+            ask(model, requests, cache, again)
             outcomes = find_outcomes(requests, cache, read, model.spec)
             for asked, of_setup in keyed:
                 found = [
