@@ -1,9 +1,9 @@
 """``cprt eval`` and ``cprt score`` over many photos: how soon they ask, what memory they take, how soon after a kill.
 
-    python benchmarks/large_inputs.py [--json FILE] [--photos 100000] [--here 500]
+    python benchmarks/large_inputs.py [--json FILE] [--photos 100000] [--here 2000]
 
 Distinct JPEGs of 32 x 32, asked of a server on this machine that answers after 50 ms (64 in flight), ``--here`` of them
-also of the demo's base on the processor. Each run is killed after nine tenths of its answers, started again, and
+also of the demo's base on the processor (``cprt eval``). Each run is killed after nine tenths of its answers, started again, and
 finished. ``first_s`` is from the start of the process to the first answer on disk, ``again_s`` the same after the kill,
 ``end_s`` from the last answer to the end; ``peak_mb`` the most resident memory of the run that ends, and
 ``bytes_a_photo`` what of it a tenth of the photos does not take either, for each further photo.
@@ -120,7 +120,7 @@ def measure(photos: int, asked: list[str], kinds: list[str]) -> dict[str, dict[s
                 drawn, out = draw(Path(scratch), count), Path(scratch) / "out" / "run"
                 if kind == "eval":
                     command = ["eval.run", "--labels", str(drawn / "labels.jsonl"), "--images", str(drawn)]
-                    command += ["--out", str(out.parent), *asked, "--target", "attributes"]
+                    command += ["--out", str(out.parent), *asked]
                     sizes[count] = run(command, out.parent / "answers.jsonl", count)
                     files = [out.parent / "predictions.jsonl", out.parent / "report.html"]
                 else:
@@ -139,7 +139,7 @@ def measure(photos: int, asked: list[str], kinds: list[str]) -> dict[str, dict[s
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--photos", type=int, default=100_000)
-    parser.add_argument("--here", type=int, default=500, help="photos that the demo's base is asked about; 0: none")
+    parser.add_argument("--here", type=int, default=2000, help="photos that the demo's base is asked about; 0: none")
     parser.add_argument("--kinds", nargs="+", default=["eval", "score.jsonl", "score.html"])
     parser.add_argument("--json", help="file for the figures")
     args = parser.parse_args()
@@ -153,17 +153,17 @@ def main() -> None:
             models = Path(folder) / "models.yaml"
             url = f"http://127.0.0.1:{receive.recv()}/v1"
             models.write_text(json.dumps({"models": [{"name": "m", "model": "m", "base_url": url, "concurrency": 64}]}))
-            if "eval" in args.kinds:
-                figures = measure(args.photos, ["--config", str(models)], ["eval"])
+            if args.photos and "eval" in args.kinds:
+                figures = measure(args.photos, ["--config", str(models), "--target", "attributes"], ["eval"])
             asked = ["--base_url", url, "--model", "m", "--concurrency", "64"]
-            figures |= measure(args.photos, asked, [kind for kind in args.kinds if kind != "eval"])
+            if args.photos:
+                figures |= measure(args.photos, asked, [kind for kind in args.kinds if kind != "eval"])
         finally:
             server.terminate()
             server.join()
         if args.here:
-            asked = ["--model", str(BASE), "--dtype", "float32", "--structured", "true"]
-            here = measure(args.here, asked, args.kinds)
-            figures |= {f"{kind}, here": found for kind, found in here.items()}
+            asked = ["--model", str(BASE), "--dtype", "float32", "--structured", "true", "--target", "score"]
+            figures["eval, here"] = measure(args.here, asked, ["eval"])["eval"]
     if args.json:
         write_json(args.json, figures)
 
