@@ -4,7 +4,7 @@
 
 Distinct JPEGs of 32 x 32, asked of a server on this machine that answers after 50 ms (64 in flight), ``--here`` of them
 also of the demo's base on the processor (``cprt eval``). Each run is killed after nine tenths of its answers, started
-again, and finished. ``first_s`` is from the start of the process to the first answer on disk, ``again_s`` the same after
+again, and finished. ``first_s`` is from the start of the process to the first answer on disk, ``again_s`` after
 the kill, ``end_s`` from the last answer to the end; ``peak_mb`` the most resident memory of the run that ends, and
 ``bytes_a_photo`` what of it a tenth of the photos does not take either, for each further photo.
 """
