@@ -239,8 +239,9 @@ def ask_all(
     """
     messages = prompt.messages()
     form = structure(prompt.target, taxonomy, prompt.score_key) if args.structured else None
+    guess = structure(prompt.target, taxonomy, prompt.score_key, in_order=False)
     lead_in = "" if form is not None and form.keys and args.base_url is None else None  # brings probabilities of lists
-    requests = [Request(messages, (photo.file,), lead_in, form) for photo in photos if photo.problem is None]
+    requests = [Request(messages, (photo.file,), lead_in, form, guess) for photo in photos if photo.problem is None]
     shows_only = out.suffix == ".html" and out.with_suffix(".jsonl").is_file()
     rows, first = list[dict[str, Any]](), dict[str | OSError, Path]()
     with ResponseCache(_kept(out)) as cache:
