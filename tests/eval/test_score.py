@@ -482,7 +482,7 @@ def test_a_local_model_says_what_it_says_elsewhere(demo_base, adapter, tmp_path,
     model = Model(ModelSpec.read(row, "spec"))
     requests = {str(path): Request(build("zero_shot").messages(), (path,)) for path in chosen}
     with ResponseCache(tmp_path / "alone.jsonl") as cache:
-        model.ask(requests.values(), cache, "alone")
+        model.ask(requests, cache, "alone")
         expected = [cache[str(path)]["text"] for path in chosen]
     rows = rows_of(tmp_path / "r.jsonl")
     assert [row["text"] for row in sorted(rows, key=lambda row: int(row["path"][:-4]))] == expected
