@@ -258,6 +258,11 @@ def fit(size: tuple[int, int], max_pixels: int) -> tuple[int, int]:
     return (short, long) if width <= height else (long, short)
 
 
+def is_box(crop: Sequence[int]) -> bool:
+    """Whether these are the left, upper, right and lower end of a part of a picture, in pixels."""
+    return len(crop) == 4 and 0 <= crop[0] < crop[2] and 0 <= crop[1] < crop[3]
+
+
 def check_ratio(size: tuple[int, int], path: str | Path) -> None:
     """Raises InputError for a photo that models refuse by its shape."""
     if max(size) > MAX_RATIO * min(size):

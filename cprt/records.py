@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from cprt.answers import STATUSES
 from cprt.errors import InputError
 from cprt.files import is_safe_path, read_text, without_halves, write_text
-from cprt.numbers import is_number
 from cprt.taxonomy import Taxonomy
+from cprt.values import is_number
 
 Row = TypeVar("Row", "Label", "Pair", "Prediction")
 _LEFT_OUT = {"left_out": True}  # of a row, where it is None

@@ -53,25 +53,21 @@ STAGE1_TOKENS, STAGE2_TOKENS = 25, 8  # an attribute; for the estimate
 @dataclass
 class AnnotateArguments:
     annotators: list[dict[str, Any]] = option(
-        "the models to ask, a list of mappings: only in the YAML, see configs/data/annotate.yaml"
+        "the models to ask, a list of mappings: only in the YAML, see configs/data/annotate.yaml",
+        filled=True,
     )
     images: str = option("folder that holds images/, or images/ itself")
     out: str = option("folder to write", writes=("answers", "annotations.jsonl", "consensus.jsonl", "report.json"))
     input: str | None = option("photos to annotate: ids in a text file, or JSONL rows with id; null: all", None)
-    retry: list[str] = option(f"ask photos with these statuses again, from stage one: {', '.join(RETRY)}", factory=list)
-    limit: int | None = option("only the first so many photos", None)
+    retry: list[str] = option(
+        f"ask photos with these statuses again, from stage one: {', '.join(RETRY)}; errors always are",
+        factory=list,
+        among=RETRY,
+    )
+    limit: int | None = option("only the first so many photos", None, least=1)
     dry_run: bool = option("say how many calls and tokens it would take, ask nothing", False)
     allow_remote: bool = option("photos may go to endpoints on other machines", False)
     taxonomy: str | None = option("YAML that extends the published taxonomy", None)
-
-    def __post_init__(self) -> None:
-        unknown = [status for status in self.retry if status not in RETRY]
-        if unknown:
-            raise ValueError(f"retry: {unknown[0]!r} is not one of {', '.join(RETRY)} (errors are always asked again)")
-        if self.limit is not None and self.limit < 1:
-            raise ValueError(f"limit must be at least 1, not {self.limit}")
-        if not self.annotators:
-            raise ValueError("annotators: the list is empty")
 
 
 @dataclass(frozen=True)

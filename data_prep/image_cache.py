@@ -34,18 +34,10 @@ _STALE = 1  # time of change, in ns, of a cached photo that is to be made anew
 class ImagesArguments:
     images: str = option("folder that holds images/, images/ itself, or any folder of photos")
     out: str = option("cache folder to write; then give it to --images of every later command", writes=())
-    max_pixels: int = option("width times height that a photo is reduced to; smaller ones stay")
+    max_pixels: int = option("width times height that a photo is reduced to; smaller ones stay", least=1)
     ids: str | None = option("only these photos: a text file of ids, or a split list as VISPR's val2017.txt", None)
-    quality: int = option("JPEG quality, 1 to 95; colours are kept in full resolution", 95)
-    workers: int | None = option("threads; by default one for each core", None)
-
-    def __post_init__(self) -> None:
-        for name in ("max_pixels", "quality", "workers"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, not {value}")
-        if self.quality > 95:
-            raise ValueError(f"quality must be at most 95, not {self.quality}: more only makes files larger")
+    quality: int = option("JPEG quality; colours are kept in full resolution", 95, least=1, most=95)
+    workers: int | None = option("threads; by default one for each core", None, least=1)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -81,28 +81,20 @@ class EvalArguments:
     api_key_env: str | None = option("environment variable with the endpoint's key", None)
     allow_remote: bool = option("photos may go to endpoints on other machines", False)
     retry: list[str] = option(
-        f"ask again what ended so ({', '.join(RETRY)}); errors are always asked again", factory=list
+        f"ask again what ended so ({', '.join(RETRY)}); errors are always asked again", factory=list, among=RETRY
     )
     model_revision: str | None = option("commit, tag or branch of a Hub model", None)
-    batch_size: int = option("photos a forward pass; larger is faster and needs memory", 16)
-    max_new_tokens: int = option("longest answer; a longer one is cut off and unparsed", 256)
+    batch_size: int = option("photos a forward pass; larger is faster and needs memory", 16, least=1)
+    max_new_tokens: int = option("longest answer; a longer one is cut off and unparsed", 256, least=1)
     max_pixels: int | None = option(
-        "largest photo in pixels after resizing; an adapter brings the cap it was trained with", None
+        "largest photo in pixels after resizing; an adapter brings the cap it was trained with", None, least=1
     )
     dtype: str = option("precision of the weights", "auto", choices=list(DTYPES))
-    limit: int | None = option("only the first so many labels", None)
+    limit: int | None = option("only the first so many labels", None, least=1)
     thumbnails: bool = option("small pictures of the listed photos in report.html", False)
     taxonomy: str | None = option("YAML that extends the published taxonomy", None)
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "max_new_tokens", "max_pixels", "limit"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, not {value}")
-        for name, values, known in (("retry", self.retry, RETRY),):
-            for value in values:
-                if value not in known:
-                    raise ValueError(f"{name}: {value!r} is not one of {', '.join(known)}")
         if self.target == "attributes" and self.prompt not in ([], ["taxonomy"]):
             raise ValueError("target attributes needs prompt taxonomy, which tells the model the keys")
         if (self.model is None) == (not self.models):

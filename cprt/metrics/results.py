@@ -13,10 +13,10 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Self, TypeVar
 
-from cprt.config import fits
 from cprt.errors import InputError
 from cprt.metrics.breakdown import GroupError
 from cprt.records import read_json
+from cprt.values import fits
 
 _KINDS = {
     bool: "true or false",

@@ -72,15 +72,15 @@ class BoundariesArguments:
         "folder for boundaries.json, embeddings.png and scores.png",
         writes=("boundaries.json", "taxonomy.yaml", "embeddings.png", "scores.png"),
     )
-    dim: int = option("dimensions of the embedding", 16)
-    base_margin: float = option("m0 of the triplet loss", 0.10)
-    beta: float = option("what each level between anchor and negative adds to the margin", 0.12)
-    epochs: int = option("passes in which every row is an anchor once", 30)
-    batch_size: int = option("triplets in one step", 256)
-    learning_rate: float = option("of AdamW", 1e-3)
-    weight_decay: float = option("of AdamW", 0.01)
-    power: float = option("p of the inverse distance weights", 2.0)
-    epsilon: float = option("added to distance ** p", 1e-6)
+    dim: int = option("dimensions of the embedding", 16, least=1, most=1024)
+    base_margin: float = option("m0 of the triplet loss", 0.10, least=0, most=100)
+    beta: float = option("what each level between anchor and negative adds to the margin", 0.12, least=0, most=100)
+    epochs: int = option("passes in which every row is an anchor once", 30, least=1)
+    batch_size: int = option("triplets in one step", 256, least=1)
+    learning_rate: float = option("of AdamW", 1e-3, above=0, most=10)  # beyond, as for others, numbers overflow
+    weight_decay: float = option("of AdamW", 0.01, least=0, most=10)
+    power: float = option("p of the inverse distance weights", 2.0, above=0, most=20)
+    epsilon: float = option("added to distance ** p", 1e-6, least=1e-100)  # its inverse, times the rows, is a number
     neighbours: str = option(
         "whose severity is averaged for a row: all rows with other attributes, all other rows "
         "(copies, at distance 0, then decide), or all rows",
@@ -92,30 +92,11 @@ class BoundariesArguments:
         "drop",
         choices=["drop", "zero"],
     )
-    percentile: float = option("of a level's IDW scores, the lower end of its band", 5.0)
-    seed: int = option("seed of the embedding's start and of the triplets", 0)
-    seeds: int = option("seeds to train with, this one and the next ones; the spread of the bands over them", 5)
+    percentile: float = option("of a level's IDW scores, the lower end of its band", 5.0, least=0, most=100)
+    seed: int = option("seed of the embedding's start and of the triplets", 0, least=0)
+    seeds: int = option("seeds to train with, this one and the next; the spread of the bands over them", 5, least=1)
     settings: bool = option("also train with other values of what the paper leaves open, one at a time", True)
     taxonomy: str | None = option("YAML that extends the published taxonomy", None)
-
-    def __post_init__(self) -> None:
-        for name in ("dim", "epochs", "batch_size", "seeds"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("learning_rate", "power", "epsilon"):
-            if not 0 < getattr(self, name) < np.inf:
-                raise ValueError(f"{name} must be a positive number, not {getattr(self, name)}")
-        for name in ("base_margin", "beta", "weight_decay", "seed"):
-            if not 0 <= getattr(self, name) < np.inf:
-                raise ValueError(f"{name} must not be negative, not {getattr(self, name)}")
-        most_of = {"dim": 1024, "learning_rate": 10, "weight_decay": 10, "power": 20, "base_margin": 100, "beta": 100}
-        for name, most in most_of.items():  # beyond, numbers overflow
-            if getattr(self, name) > most:
-                raise ValueError(f"{name} must be at most {most}, not {getattr(self, name)}")
-        if self.epsilon < 1e-100:  # its inverse, times the rows, must be a number
-            raise ValueError(f"epsilon must be at least 1e-100, not {self.epsilon}")
-        if not 0 <= self.percentile <= 100:
-            raise ValueError(f"percentile must lie in 0 to 100, not {self.percentile}")
 
 
 @dataclass(frozen=True)

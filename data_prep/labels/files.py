@@ -13,10 +13,10 @@ from typing import Any
 
 from cprt.errors import InputError
 from cprt.files import read_yaml
-from cprt.numbers import is_number, number
 from cprt.records import read_json, read_jsonl
 from cprt.tables import read_csv
 from cprt.taxonomy import LEVELS, Taxonomy
+from cprt.values import is_number, number
 
 Aliases = Mapping[str, str]
 _NO_ATTRIBUTE = (

@@ -19,11 +19,11 @@ from urllib.parse import urlsplit
 from tqdm import tqdm
 
 from cprt import __version__
-from cprt.config import fits
 from cprt.errors import InputError
 from cprt.models.rate_limiter import LONGEST_WAIT, delay, is_retried, retry_after
 from cprt.provenance import file_digest
 from cprt.records import read_object, write_json
+from cprt.values import fits
 
 if TYPE_CHECKING:
     import httpx2

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from cprt.answers import STATUSES
 from cprt.errors import InputError
 from cprt.metrics.agreement import KINDS, MISSING
-from cprt.numbers import number
 from cprt.records import read_jsonl
 from cprt.tables import read_csv
 from cprt.taxonomy import Taxonomy
+from cprt.values import number
 
 _SUFFIX = re.compile(r"\.(?:jpe?g|png|webp|bmp|gif|tiff?)$", re.IGNORECASE)
 

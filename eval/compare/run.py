@@ -35,7 +35,8 @@ from eval.metrics import HEADS, show
 @dataclass
 class CompareArguments:
     runs: list[str] = option(
-        "folders that cprt eval wrote, or files of predictions; the first is what others are held against"
+        "folders that cprt eval wrote, or files of predictions; the first is what others are held against",
+        filled=True,
     )
     labels: str = option("labels.jsonl that they were evaluated on")
     out: str = option("folder to write", writes=("compare.json", "report.html", "*.png"))
@@ -49,8 +50,6 @@ class CompareArguments:
     taxonomy: str | None = option("YAML that extends the published taxonomy", None)
 
     def __post_init__(self) -> None:
-        if not self.runs:
-            raise ValueError("runs: the list is empty")
         if self.thumbnails and self.images is None:
             raise ValueError("thumbnails needs images")
 

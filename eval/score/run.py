@@ -88,18 +88,20 @@ class ScoreArguments:
         "what to answer; null: as the adapter was trained, else attributes", None, choices=list(TARGETS)
     )
     structured: bool = option("hold every answer to the form that is asked for, so that each can be read", False)
-    flag_above: float | None = option("mark photos with this score or more", None)
+    flag_above: float | None = option("mark photos with this score or more", None, above=0, most=1)
     flag_by: str | None = option(
         "score to mark by: stated by the model, composed of the attributes it names, the more severe of the two, or "
         "expected over probable lists; null: expected where answers are structured lists of a local model, else severe",
         None,
         choices=list(FLAG_BY),
     )
-    until_level: int | None = option("advise what to hide until this level is reached; null: until it is milder", None)
-    until_score: float | None = option("advise until the score is below this", None)
+    until_level: int | None = option(
+        "advise what to hide until this level is reached; null: until it is milder", None, least=2, most=4
+    )
+    until_score: float | None = option("advise until the score is below this", None, above=0, most=1)
     threshold_from: str | None = option("predictions.jsonl on the hold-out: choose flag_above from it", None)
     threshold_labels: str | None = option("labels.jsonl with the hold-out's truth", None)
-    recall: float = option("share of the hold-out's level-1 photos to be flagged", 0.9)
+    recall: float = option("share of the hold-out's level-1 photos to be flagged", 0.9, above=0, most=1)
     population: list[float] = option(
         "shares of levels 1 to 4 among the photos to come, to re-weight precision; none: as labelled", factory=list
     )
@@ -126,16 +128,10 @@ class ScoreArguments:
             raise ValueError("threshold_from and threshold_labels need each other")
         if self.threshold_from and self.flag_above is not None:
             raise ValueError("flag_above is given, and threshold_from would choose another")
-        for name in ("flag_above", "until_score", "recall"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value <= 1:
-                raise ValueError(f"{name} must be more than 0 and at most 1, not {value}")
         if self.population and not (
             len(self.population) == 4 and all(0 <= share < math.inf for share in self.population) and self.population[0]
         ):
             raise ValueError("population: needs four shares, of levels 1 to 4, none negative and the first above 0")
-        if self.until_level not in (None, 2, 3, 4):
-            raise ValueError(f"until_level must be 2, 3 or 4, not {self.until_level}")
         if self.target == "attributes" and self.prompt not in (None, "taxonomy"):
             raise ValueError("target attributes needs prompt taxonomy, which tells the model the keys")
 

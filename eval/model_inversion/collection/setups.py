@@ -22,14 +22,15 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cprt.config import fits, option, parse
+from cprt.config import option, parse
 from cprt.errors import InputError
 from cprt.files import is_safe_path
-from cprt.numbers import is_number
+from cprt.images import is_box
+from cprt.values import WORDS, read_fields, ruled
 from eval.model_inversion.collection.layouts import LAYOUTS, find_images
 from eval.model_inversion.collection.places import IMAGES, Found, Reconstruction, Tree, is_index, read_table
 from eval.model_inversion.judge.prompts import Subject, read_subject
@@ -46,6 +47,21 @@ class SetupsFile:
     folders: dict[str, Any] = option("set-ups of other tools: name -> {layout, images, references}", factory=dict)
     reconstructions: str | None = option("CSV of file, class, setup; null: the tree", None)
     references: str | None = option("CSV of file, class, setup (empty: all set-ups)", None)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What may be said of a set-up."""
+
+    subject: Any = None
+    reference_crop: list[int] = field(default_factory=list)
+    private: str | None = ruled(None, matches=WORDS)
+    attack: str | None = ruled(None, matches=WORDS)
+    public: str | None = ruled(None, matches=WORDS)
+    target: str | None = ruled(None, matches=WORDS)
+    evaluation_model: str | None = ruled(None, matches=WORDS)
+    evaluation_crop: str | None = ruled(None, matches=WORDS)
+    evaluation_accuracy: float | None = ruled(None, least=0, most=1)
 
 
 @dataclass(frozen=True)
@@ -195,37 +211,23 @@ def _declared(rows: Mapping[str, Any], root: Path, file: str | Path) -> dict[str
 def _facts(name: str, stated: Mapping[str, Any], file: str | Path) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     for key in sorted((key for key in stated if _leads(key, name)), key=len):
-        facts |= _read_facts(stated[key], f"setups.{key}", file)
+        facts |= _read_facts(stated[key], f"setups.{key}.", file)
     return facts
 
 
-def _read_facts(row: Any, where: str, file: str | Path) -> dict[str, Any]:
-    if not isinstance(row, dict):
-        raise InputError.at(file, "must be a mapping", field=where)
+def _read_facts(row: Any, within: str, file: str | Path) -> dict[str, Any]:
+    """Those that are stated."""
+    read_fields(Facts, row, file, within=within)
     facts = dict(row)
-    for key, value in row.items():
-        place = f"{where}.{key}"
-        if key == "subject":
-            try:
-                facts[key] = read_subject(value)
-            except ValueError as error:
-                raise InputError.at(file, str(error), field=place) from error
-        elif key == "reference_crop":
-            if (
-                not fits(value, list[int])
-                or len(value) != 4
-                or not (0 <= value[0] < value[2] and 0 <= value[1] < value[3])
-            ):
-                raise InputError.at(file, "must be [left, upper, right, lower] in pixels", field=place)
-            facts[key] = tuple(value)
-        elif key == "evaluation_accuracy":
-            if value is not None and not (is_number(value) and 0 <= value <= 1):
-                raise InputError.at(file, f"{value!r} is not a number from 0 to 1", field=place)
-        elif key not in _FACTS:
-            known = ", ".join(("subject", "reference_crop", *_FACTS, "evaluation_accuracy"))
-            raise InputError.at(file, f"unknown field (there are {known})", field=place)
-        elif value is not None and not (isinstance(value, str) and value.strip()):
-            raise InputError.at(file, f"{value!r} is not a text", field=place)
+    if "subject" in facts:
+        try:
+            facts["subject"] = read_subject(facts["subject"])
+        except ValueError as error:
+            raise InputError.at(file, str(error), field=f"{within}subject") from error
+    if "reference_crop" in facts:
+        if not is_box(facts["reference_crop"]):
+            raise InputError.at(file, "must be [left, upper, right, lower] in pixels", field=f"{within}reference_crop")
+        facts["reference_crop"] = tuple(facts["reference_crop"])
     return facts
 
 

@@ -7,9 +7,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from cprt.numbers import number
 from cprt.pages.listing import Cell, Column, Listing, Part, cell
 from cprt.pages.render import figure, interval, render
+from cprt.values import number
 from eval.model_inversion.compare.pictures import FalsePositive, Gallery
 from eval.model_inversion.metrics.show import heads
 

@@ -44,24 +44,19 @@ RESERVED = ("panels", "answers.jsonl", "queries.jsonl", "setups.json", "run.json
 
 @dataclass
 class MiArguments:
-    models: list[dict[str, Any]] = option("the judges, a list of mappings: only in the YAML, see configs/mi/")
+    models: list[dict[str, Any]] = option("the judges, a list of mappings only in the YAML: configs/mi/", filled=True)
     setups: str = option("YAML that says where reconstructions lie and what their classes are")
     out: str = option("folder to write", writes=("answers.jsonl", "queries.jsonl", "setups.json", "*/*/judge.csv"))
     only: list[str] = option("only these set-ups, by name, leading part of a name, or id", factory=list)
     prompt: str | None = option("YAML of prompts (judge/prompt_files.py); null: ours. A model may have its own", None)
     controls: int = option("control pairs of each kind for a set-up, 0 for none", 200, least=0)
     limit: int | None = option("only the first so many reconstructions of a set-up", None, least=1)
-    retry: list[str] = option(f"ask queries with these labels again: {', '.join(RETRY)}", factory=list)
+    retry: list[str] = option(
+        f"ask queries with these labels again: {', '.join(RETRY)}; errors always are", factory=list, among=RETRY
+    )
     workers: int | None = option("threads that make pictures; by default one a core", None, least=1)
     dry_run: bool = option("say how many calls it would take, make and ask nothing", False)
     allow_remote: bool = option("images may go to endpoints on other machines", False)
-
-    def __post_init__(self) -> None:
-        unknown = [label for label in self.retry if label not in RETRY]
-        if unknown:
-            raise ValueError(f"retry: {unknown[0]!r} is not one of {', '.join(RETRY)} (errors are always asked again)")
-        if not self.models:
-            raise ValueError("models: the list is empty")
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -358,9 +358,9 @@ def test_rows_without_labels_are_named(tmp_path: Path):
     ("options", "complaint"),
     [
         (["--epochs", "0"], "epochs must be at least 1"),
-        (["--epsilon", "0"], "epsilon must be a positive number"),
+        (["--epsilon", "0"], "epsilon must be at least 1e-100"),
         (["--learning_rate", "nan"], "'nan' is not a number"),
-        (["--percentile", "101"], "percentile must lie in 0 to 100"),
+        (["--percentile", "101"], "percentile must be 0 to 100"),
         (["--neighbours", "none"], "none"),
     ],
 )

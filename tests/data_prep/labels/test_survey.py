@@ -105,7 +105,7 @@ def test_an_export_is_read_as_cprt_bench_and_gives_the_same_labels(labelled: Pat
         (survey.main, ["--people", "2"], "2 people with 10 photos each cannot see 65 photos twice"),
         (survey.main, ["--photos", "5"], "nobody can label 10 of 5 photos"),
         (survey.main, ["--people", "1001"], "people must be 1 to 1,000"),
-        (export.main, ["--name", "../x"], "other characters than letters"),
+        (export.main, ["--name", "../x"], "is not a name of letters"),
         (export.main, ["--source", "a\nb"], "source must be one line"),
     ],
 )
