@@ -1,4 +1,4 @@
-"""What values may be: numbers in plain ASCII decimals, nothing that only Python would take; types and rules of fields."""
+"""What values may be: numbers in plain ASCII decimals, nothing that only Python would take; rules of fields."""
 
 from __future__ import annotations
 
