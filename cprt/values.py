@@ -2,7 +2,8 @@
 
 A dataclass's field has ``RULES`` in its metadata: of a number ``least`` and ``most``, which are allowed, and ``above``,
 which is not; of a text ``matches``, a pattern with what it stands for, and ``one_line``; of a list ``among``, what may
-be in it, and ``filled``, that it must not be empty. Null is allowed by the type alone.
+be in it, and ``filled``, that it must not be empty; of any ``holds``, what must be true of it and how that is said.
+Null is allowed by the type alone.
 """
 
 from __future__ import annotations
@@ -13,14 +14,15 @@ import math
 import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from cprt.errors import InputError
 
 T = TypeVar("T")
-RULES = ("least", "most", "above", "matches", "one_line", "among", "filled")
+RULES = ("least", "most", "above", "matches", "one_line", "among", "filled", "holds")
 # Names of files, of our own making: a rule that texts may match.
 FILE_NAME = (r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", "a name of letters, digits, '.', '_' and '-'")
 WORDS = (r".*\S.*", "a text")
@@ -61,8 +63,8 @@ def fits(value: Any, hint: Any) -> bool:
         return True
     if origin in (typing.Union, types.UnionType):
         return any(fits(value, argument) for argument in arguments)
-    if origin is typing.Annotated:
-        return fits(value, arguments[0])
+    if origin is typing.Annotated:  # a list of so many
+        return fits(value, arguments[0]) and all(len(value) == n for n in hint.__metadata__ if isinstance(n, int))
     if origin is typing.Literal:
         return value in arguments
     if hint is type(None):
@@ -93,6 +95,8 @@ def describe(hint: Any) -> str:
     names = {type(None): "null", bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
     if hint in names:
         return names[hint]
+    if origin is typing.Annotated:
+        return f"{describe(arguments[0])} of {hint.__metadata__[0]}"
     if (origin or hint) in (list, tuple):
         return "a list"
     return "a mapping" if (origin or hint) is dict else str(getattr(hint, "__name__", hint))
@@ -105,6 +109,9 @@ def ruled(default: Any = dataclasses.MISSING, **rules: Any) -> Any:
 
 def complaint(value: Any, rules: Mapping[str, Any]) -> str | None:
     """What is wrong with a value of the right type by the rules of its field, None where nothing is."""
+    if value is not None and "holds" in rules:
+        is_so, what = rules["holds"]
+        return None if is_so(value) else f"{_short(value)} is not {what}"
     least, above, most = (rules.get(name) for name in ("least", "above", "most"))
     if isinstance(value, list):
         odd = next((item for item in value if item not in rules.get("among", value)), None)
@@ -130,39 +137,67 @@ def complaint(value: Any, rules: Mapping[str, Any]) -> str | None:
     return None
 
 
+_hints: Callable[[Any], dict[str, Any]] = cache(partial(typing.get_type_hints, include_extras=True))
+
+
 def read_fields(
-    kind: type[T], row: Any, where: str | Path, line: int | None = None, within: str = "", hidden: tuple[str, ...] = ()
+    kind: type[T],
+    row: Any,
+    where: str | Path,
+    line: int | None = None,
+    within: str = "",
+    hidden: tuple[str, ...] = (),
+    loose: bool = False,
 ) -> T:
-    """A dataclass from a mapping, as YAML and JSON have them. A whole number is a float where the field is one.
+    """A dataclass, and those inside it, from a mapping as YAML and JSON have them.
+
+    A whole number is a float where the field is one.
 
     Args:
         where, line: what errors begin with.
         within: what names of fields begin with there.
         hidden: fields whose values are not shown.
+        loose: fields that are not known are left alone, and one that may be null may be missing.
 
     Raises InputError that names the field: one that is not known or missing, another type, a rule that is broken.
     """
-    hints = typing.get_type_hints(kind)
+    hints, values = _hints(kind), dict[str, Any]()
 
     def fail(name: str, message: str) -> InputError:
         return InputError.at(where, message, line, f"{within}{name}")
 
+    def read(value: Any, hint: Any, name: str) -> Any:
+        """A value, once it fits, with the dataclasses in it."""
+        origin, inner = typing.get_origin(hint), [one for one in typing.get_args(hint) if one is not type(None)]
+        if origin in (typing.Union, types.UnionType) and len(inner) == 1:
+            return None if value is None else read(value, inner[0], name)
+        if dataclasses.is_dataclass(hint):
+            return read_fields(hint, value, where, line, f"{within}{name}.", hidden, loose)  # type: ignore[arg-type]
+        if not fits(value, hint):
+            shown = "its value" if name in hidden else _short(value)
+            raise fail(name, "is null" if value is None else f"{shown} is not {describe(hints.get(name, hint))}")
+        if origin is dict and inner and inner[1] is not Any:
+            return {key: read(item, inner[1], f"{name}.{key}") for key, item in value.items()}
+        if origin is list and dataclasses.is_dataclass(inner[0]):
+            return [read(item, inner[0], name) for item in value]
+        return value
+
     if not isinstance(row, Mapping):
         raise InputError.at(where, f"must be a mapping of {', '.join(hints)}", line, within.rstrip(".") or None)
-    for name in row:
+    for name in () if loose else row:
         if name not in hints:
             raise fail(str(name), f"unknown field (there are {', '.join(hints)})")
-    values = {}
     for one in dataclasses.fields(kind):  # type: ignore[arg-type]
         if one.name not in row:
             if one.default is one.default_factory is dataclasses.MISSING:
-                raise fail(one.name, "is missing")
+                if not (loose and fits(None, hints[one.name])):
+                    raise fail(one.name, "is missing")
+                values[one.name] = None
             continue
-        value, hint = row[one.name], hints[one.name]
-        wrong = complaint(value, one.metadata) if fits(value, hint) else f"{value!r} is not {describe(hint)}"
-        if wrong is not None:
+        value = read(row[one.name], hints[one.name], one.name)
+        if (wrong := complaint(value, one.metadata)) is not None:
             raise fail(one.name, wrong.replace(repr(value), "its value") if one.name in hidden else wrong)
-        values[one.name] = _widened(value, (hint, *typing.get_args(hint)))
+        values[one.name] = _widened(value, (hints[one.name], *typing.get_args(hints[one.name])))
     return kind(**values)
 
 
@@ -170,3 +205,8 @@ def _widened(value: Any, kinds: tuple[Any, ...]) -> Any:
     if isinstance(value, int) and not isinstance(value, bool) and float in kinds:
         return float(value)
     return [*map(float, value)] if isinstance(value, list) and list[float] in kinds else value
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -14,7 +14,6 @@ from cprt.errors import InputError
 from cprt.models.adapter import read_record, recorded_digests, recorded_prompt
 from cprt.models.spec import ModelSpec, Request, read_specs
 from cprt.prompts import PROMPTS, TARGETS, Prompt, build
-from cprt.records import Label
 from cprt.taxonomy import Taxonomy
 
 TOP_LOGPROBS = 20  # the most that OpenAI's interface gives
@@ -225,13 +224,6 @@ def _names(paths: Sequence[str]) -> list[str]:
         if len(set(map(str.lower, names))) == len(names):
             return names
     raise InputError(f"adapter: {Counter(paths).most_common(1)[0][0]!r} is there twice")
-
-
-def photo_of(label: Label, file: str) -> str:
-    """The photo's path relative to the image root. Raises InputError where a label has none."""
-    if label.image is None:
-        raise InputError.at(file, f"is missing for {label.id!r}", field="image")
-    return label.image
 
 
 def trained_prompt(adapter: str, taxonomy: Taxonomy) -> Prompt | None:

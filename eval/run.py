@@ -33,7 +33,7 @@ from cprt.prompts import PROMPTS, TARGETS
 from cprt.provenance import check_output, run_path, sign, write_run
 from cprt.records import Label, Prediction, read_json, read_labels, read_predictions, write_json, write_jsonl
 from cprt.taxonomy import Taxonomy
-from eval.judges import Judge, from_options, from_rows, judge_names, photo_of, rows_at_hand
+from eval.judges import Judge, from_options, from_rows, judge_names, rows_at_hand
 from eval.metrics import measure, summary_line
 from eval.predictions import predict, reader
 from eval.report.write import write_report
@@ -120,9 +120,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     by_model = [list(group) for _, group in groupby(judges, key=lambda judge: judge.spec.name)]
     by_model = by_weights(by_model, lambda group: group[0].spec)
     models = open_models([group[0].spec for group in by_model], args.allow_remote, Path(args.out) / ANSWERS)
-    labels = read_labels(args.labels, taxonomy)[: args.limit]
+    labels = read_labels(args.labels, taxonomy, needed=("image",))[: args.limit]
     root = image_root(args.images)
-    photos = [photo_of(label, args.labels) for label in labels]
+    photos = [str(label.image) for label in labels]
     check_images(root, photos, decode=False)
     paths = [root / photo for photo in photos]
     hash_photos(paths)

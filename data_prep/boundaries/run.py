@@ -222,10 +222,7 @@ def read_vectors(path: str | Path, taxonomy: Taxonomy, empty: str = "drop") -> t
 
     Raises InputError where rows have no labels, or where no triplet can be formed: fewer than two levels.
     """
-    rows = read_labels(path, taxonomy)
-    for row, label in enumerate(rows, start=1):
-        if label.labels is None:
-            raise InputError.at(path, f"is missing in row {row} ({label.id!r})", field="labels")
+    rows = read_labels(path, taxonomy, needed=("labels",))
     present = np.asarray([[(label.labels or {})[key] == 1 for key in taxonomy.keys] for label in rows])
     kept = present if empty == "zero" else present[present.any(axis=1)]
     report = {"rows": len(rows), "used": len(kept), "without_attribute": int((~present.any(axis=1)).sum())}

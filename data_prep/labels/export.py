@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from cprt.config import option, parse, run
-from cprt.errors import InputError
 from cprt.files import write_text
 from cprt.pages.card import data_card
 from cprt.provenance import sign, write_run
@@ -36,10 +35,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Command line of ``cprt export``."""
     (args,) = parse(ExportArguments, argv, prog="cprt export", description=(__doc__ or "").partition("\n")[0])
     taxonomy = Taxonomy.load(args.taxonomy)
-    labels = read_labels(args.labels, taxonomy)
-    for row, label in enumerate(labels, start=1):
-        if label.labels is None:
-            raise InputError.at(args.labels, f"is missing in row {row} ({label.id!r})", field="labels")
+    labels = read_labels(args.labels, taxonomy, needed=("labels",))
     out = Path(args.out)
     sign("cprt export", out / "run.json")
     write_json(out / f"{args.name}.json", [bench_row(label, taxonomy) for label in labels])

@@ -84,8 +84,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     taxonomy = Taxonomy.load(args.taxonomy)
     # Of mixed pairs, that of attributes: the hold-out is asked so, and the adapter where nobody says otherwise.
     prompt = build(args.prompt, "attributes" if args.target == MIXED else args.target, taxonomy)
-    labels = read_labels(args.labels, taxonomy)
-    _check_labels(labels, args.labels)
+    labels = read_labels(args.labels, taxonomy, needed=("image", "labels"))
     root = image_root(args.images)
     excluded = read_exclusions(args.exclude, root)
     for line in excluded.notes:
@@ -201,13 +200,6 @@ def _twins(names: Sequence[str], prints: Sequence[Fingerprint], args: PairsArgum
         return {}
     groups = clusters(prints, args.duplicate_bits if args.duplicates == "near" else None)
     return {names[i]: {names[j] for j in group} for group in groups for i in group}
-
-
-def _check_labels(labels: Sequence[Label], path: str) -> None:
-    for row, label in enumerate(labels, start=1):
-        for name in ("image", "labels"):
-            if getattr(label, name) is None:
-                raise InputError.at(path, f"is missing in row {row} ({label.id!r})", field=name)
 
 
 def _report(

@@ -112,7 +112,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     judges = read_judges(args.select_by or args.runs)
     opened = open_models([one.spec for one in runs], args.allow_remote, Path(args.out) / ANSWERS)
     models = {one.name: model for one, model in zip(runs, opened, strict=True)}
-    labels, root = read_labels(args.labels, taxonomy), image_root(args.images)
+    labels, root = read_labels(args.labels, taxonomy, ("image", "labels")), image_root(args.images)
     for name, predictions in [*judges.items(), *((one.name, one.predictions) for one in runs)]:
         strangers = predictions.keys() - {label.id for label in labels}
         if strangers:
@@ -151,10 +151,8 @@ def choose(
     args: CounterfactualArguments, labels: Sequence[Label], judges: Mapping[str, Predictions], taxonomy: Taxonomy
 ) -> tuple[list[Case], dict[str, Any]]:
     """The photos to ask about, and how they were chosen. Raises InputError where no photo is left, and says why."""
-    alone = {
-        name: len(confident(labels, {name: judge}, args.confidence, args.labels)) for name, judge in judges.items()
-    }
-    sure = confident(labels, judges, args.confidence, args.labels)
+    alone = {name: len(confident(labels, {name: judge}, args.confidence)) for name, judge in judges.items()}
+    sure = confident(labels, judges, args.confidence)
     for name, judge in judges.items():
         if all(row.score is None for row in judge.values()):
             raise InputError(f"{name} has no score on any of {len(labels)} photos: leave it out of the selection")
