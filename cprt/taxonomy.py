@@ -129,6 +129,11 @@ class Taxonomy:
         return tuple(level.lower_bound for level in self.levels)
 
     @cached_property
+    def bands(self) -> tuple[tuple[float, float], ...]:
+        """Where the band of each level begins and ends, levels 1 to 4."""
+        return tuple(zip(self.lower_bounds, (1.0, *self.lower_bounds[:-1]), strict=True))
+
+    @cached_property
     def digest(self) -> str:
         """SHA-256 over everything that gives the taxonomy its meaning; recorded with every result."""
         content = [

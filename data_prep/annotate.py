@@ -37,6 +37,7 @@ from cprt.models.ask import Model, ask, find_missing, hash_photos, open_models, 
 from cprt.models.outcome import Outcome, Status, find_outcomes, with_status
 from cprt.models.response_cache import ResponseCache
 from cprt.models.spec import ModelSpec, Request, read_specs
+from cprt.pages.words import first_few
 from cprt.prompts import digest
 from cprt.provenance import sign, write_run
 from cprt.records import write_json, write_jsonl
@@ -280,8 +281,7 @@ def _print(report: Mapping[str, Any], out: Path) -> None:
     print(f"{out / 'consensus.jsonl'}: {report['consensus']} of {report['photos']} photos")
     left = [row["id"] for row in report["without_consensus"]]
     if left:
-        more = ", ..." if len(left) > 5 else ""
-        print(f"  without labels of every annotator: {', '.join(left[:5])}{more} (see report.json)")
+        print(f"  without labels of every annotator: {first_few(left)} (see report.json)")
 
 
 if __name__ == "__main__":

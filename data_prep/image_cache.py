@@ -22,6 +22,7 @@ from cprt.config import option, parse, run
 from cprt.errors import InputError, one_line
 from cprt.files import locked
 from cprt.images import ImageIndex, check_ratio, image_size, in_parallel, list_photos, load_image
+from cprt.pages.words import first_few
 from cprt.provenance import write_run
 from cprt.records import read_json, write_json, write_jsonl
 from data_prep.id_lists import read_ids
@@ -207,7 +208,7 @@ def _print(report: dict[str, Any], out: str) -> None:
         ("without_source", "in the cache, yet no longer among the photos"),
     ):
         if names := report[key]:
-            print(one_line(f"  {len(names):,} {what}: {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}"))
+            print(one_line(f"  {len(names):,} {what}: {first_few(names)}"))
 
 
 if __name__ == "__main__":

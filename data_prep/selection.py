@@ -23,6 +23,7 @@ from typing import Any
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.files import read_yaml, write_text
+from cprt.pages.words import first_few
 from cprt.provenance import sign, write_run
 from cprt.records import write_json, write_jsonl
 from cprt.scoring import severity
@@ -177,8 +178,7 @@ def _print(out: Path, report: Mapping[str, Any]) -> None:
     for name in ("missing_images", "missing_annotations", "unlisted", "contradictory"):
         names = report["vispr"][name]
         if names:
-            more = ", ..." if len(names) > 5 else ""
-            print(f"  {name.replace('_', ' ')}: {len(names)}: {', '.join(names[:5])}{more} (see report.json)")
+            print(f"  {name.replace('_', ' ')}: {len(names)}: {first_few(names)} (see report.json)")
     if "released" in report:
         released = report["released"]
         print(

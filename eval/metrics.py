@@ -25,6 +25,7 @@ from cprt.metrics.calibration import CALIBRATIONS, Fit, Isotonic, refits
 from cprt.metrics.certainty import evaluate_certainty
 from cprt.metrics.results import Figures, Metrics, to_json
 from cprt.metrics.severity import bootstrap, evaluate, paired_difference
+from cprt.pages.words import show
 from cprt.provenance import run_path, sign, write_run
 from cprt.records import Label, Prediction, read_labels, read_predictions, write_json
 from cprt.scoring import levels_of
@@ -330,11 +331,6 @@ def summary_line(metrics: Metrics) -> str:
     if metrics.willing is not None:
         line += f"; structured, willing {metrics.willing['mean']:.2f}"
     return line
-
-
-def show(value: float | None) -> str:
-    """A figure as tables print it; what is undefined prints as a dash, never as 0."""
-    return "-" if value is None else f"{value:.3f}"
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from pathlib import Path
 from cprt.config import option, parse, run
 from cprt.images import image_root
 from cprt.metrics.results import to_json
+from cprt.pages.words import show
 from cprt.provenance import sign, write_run
 from cprt.records import read_labels, write_json
 from cprt.taxonomy import Taxonomy
@@ -29,7 +30,7 @@ from eval.compare.results import (
     RunFigures,
 )
 from eval.compare.runs import find_runs, predictions_of, read_runs
-from eval.metrics import HEADS, show
+from eval.metrics import HEADS
 
 
 @dataclass

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cprt.metrics.results import Metrics
-from cprt.pages.colors import DARK, LIGHT
 from cprt.pages.listing import Cell, Column, Listing, Part, cell, level
+from cprt.pages.plots import in_both_themes
 from cprt.pages.render import figure, render
 from cprt.paper import table6
 from cprt.records import Label, Prediction, inside
@@ -258,7 +257,4 @@ def _curves(curves: Mapping[str, Sequence[CurvePoint]]) -> dict[str, dict[str, s
 
 def _picture(panel: Panel, size: tuple[float, float]) -> dict[str, str]:
     """The plot as data URIs, in both themes."""
-    return {
-        name: "data:image/png;base64," + base64.b64encode(draw({"": panel}, theme, size)).decode()
-        for name, theme in (("light", LIGHT), ("dark", DARK))
-    }
+    return in_both_themes(lambda theme: draw({"": panel}, theme, size))

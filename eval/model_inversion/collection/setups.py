@@ -30,6 +30,7 @@ from cprt.config import option, parse
 from cprt.errors import InputError
 from cprt.files import is_safe_path
 from cprt.images import is_box
+from cprt.pages.words import first_few
 from cprt.values import WORDS, read_fields, ruled
 from eval.model_inversion.collection.layouts import LAYOUTS, find_images
 from eval.model_inversion.collection.places import IMAGES, Found, Reconstruction, Tree, is_index, read_table
@@ -144,7 +145,7 @@ def read_setups(file: str | Path, only: Sequence[str] = ()) -> tuple[Path, list[
     facts = {name: _facts(name, said, file) for name in found}
     for name in said:
         if not any(_leads(name, other) for other in found):
-            print(f"note: {file}: setups.{name} fits no set-up (there are {_list(found)})")
+            print(f"note: {file}: setups.{name} fits no set-up (there are {first_few(sorted(found))})")
     shared = None if stated.references is None else read_table(stated.references, root, references=True)
     setups = []
     for name in chosen:
@@ -254,7 +255,7 @@ def _choose(found: Mapping[str, Found], ids: Mapping[str, str], only: Sequence[s
     for wanted in only:
         fitting = [name for name in found if _leads(wanted.strip("/"), name) or ids[name] == wanted]
         if not fitting:
-            raise InputError(f"only: {wanted!r} fits no set-up (there are {_list(found)})")
+            raise InputError(f"only: {wanted!r} fits no set-up (there are {first_few(sorted(found))})")
         chosen.update(fitting)
     return sorted(chosen)
 
@@ -285,7 +286,3 @@ def _check_unique(images: Sequence[Reconstruction], name: str) -> None:
         if key in seen:
             raise InputError(f"{name}: {image.file!r} is twice in class {image.claims!r}: {seen[key]} and {image.path}")
         seen[key] = image.path
-
-
-def _list(names: Mapping[str, Any]) -> str:
-    return ", ".join(sorted(names)[:5]) + (", ..." if len(names) > 5 else "")

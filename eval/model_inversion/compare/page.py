@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from cprt.pages.listing import Cell, Column, Listing, Part, cell
+from cprt.pages.plots import in_both_themes
 from cprt.pages.render import figure, interval, render
 from cprt.values import number
+from eval.model_inversion.compare.chart import accuracy_chart
 from eval.model_inversion.compare.pictures import FalsePositive, Gallery
 from eval.model_inversion.metrics.show import heads
 
@@ -17,8 +19,8 @@ Row = Mapping[str, Any]
 Columns = Sequence[tuple[Column, Callable[[Any], Cell]]]  # and what stands in it of a row
 
 
-def page(result: Row, rows: Sequence[FalsePositive], gallery: Gallery, charts: Mapping[str, bytes]) -> str:
-    """The whole HTML. ``result`` as in compare.json, ``charts`` PNGs for the themes light and dark."""
+def page(result: Row, rows: Sequence[FalsePositive], gallery: Gallery) -> str:
+    """The whole HTML. ``result`` as in compare.json."""
     rankings = {judge: found for judge, found in result["rankings"].items() if found["setups"] > 1}
     return render(
         "model_inversion",
@@ -27,7 +29,7 @@ def page(result: Row, rows: Sequence[FalsePositive], gallery: Gallery, charts: M
         judges=len(result["judges"]),
         main=_main(result["rows"]),
         assumes=sorted({row["correction_assumes"]["accuracy"] for row in result["rows"] if row["correction_assumes"]}),
-        chart={theme: f"data:image/png;base64,{base64.b64encode(png).decode()}" for theme, png in charts.items()},
+        chart=in_both_themes(partial(accuracy_chart, result["rows"])),
         rankings=rankings,
         swaps=_listing(
             "swaps",

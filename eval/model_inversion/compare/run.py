@@ -23,8 +23,7 @@ from tqdm import tqdm
 
 from cprt.config import option, parse, run
 from cprt.errors import InputError
-from cprt.files import write_text
-from cprt.pages.colors import DARK, LIGHT
+from cprt.files import write_bytes, write_text
 from cprt.provenance import sign, write_run
 from cprt.records import write_json
 from cprt.tables import write_csv
@@ -116,9 +115,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         ("setup", "judge", "class", "filename", "response"),
         [map(inert, (row.setup, row.judge, row.claims, row.file, row.response)) for row in wrong],
     )
-    charts = {name: accuracy_chart(result["rows"], theme) for name, theme in (("light", LIGHT), ("dark", DARK))}
-    (out / "compare.png").write_bytes(charts["light"])
-    write_text(out / "compare.html", page(result, wrong, pictures, charts))
+    write_bytes(out / "compare.png", accuracy_chart(result["rows"]))
+    write_text(out / "compare.html", page(result, wrong, pictures))
     inputs = {f"{run.setup}, {run.judge}: {kind}": path for run in runs for kind, path in run.inputs.files().items()}
     inputs |= {"setups": args.setups} if args.setups else {}
     write_run("cprt mi-compare", out, vars(args) | vars(counting), inputs, seed=counting.seed)

@@ -29,6 +29,7 @@ from cprt.models.ask import ask, by_weights, hash_photos, open_models, raise_fir
 from cprt.models.outcome import Outcome, find_outcomes, with_status
 from cprt.models.response_cache import ResponseCache, read_cache
 from cprt.models.spec import ModelSpec, read_specs
+from cprt.pages.words import show
 from cprt.prompts import digest
 from cprt.provenance import sign, write_run
 from cprt.records import write_json, write_jsonl
@@ -206,10 +207,7 @@ def _print(judge: str, setup: Setup, summary: Mapping[str, Any]) -> None:
 
 
 def _rate(of: Mapping[str, Any], name: str) -> str:
-    if of[name] is None:
-        return "-"
-    low, high = of["ci"][name]
-    return f"{of[name]:.3f} [{low:.3f}, {high:.3f}]"
+    return show(of[name], of["ci"][name])
 
 
 if __name__ == "__main__":

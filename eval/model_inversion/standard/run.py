@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from cprt.config import option, parse, run
 from cprt.errors import InputError
+from cprt.pages.words import show
 from cprt.provenance import sign, write_run
 from cprt.records import write_json
 from cprt.tables import read_csv, write_csv
@@ -226,22 +227,19 @@ def _write_predictions(
 def lines(report: Mapping[str, Any]) -> list[str]:
     """What matters of a report, each figure of nearness with its convention."""
 
-    def show(value: float | None, form: str) -> str:
-        return "-" if value is None else format(value, form)
-
     def near(of: Mapping[str, Any]) -> str:
-        return f"FID {show(of['fid'], '.2f')}, " + ", ".join(f"{name} {show(of[name], '.3f')}" for name in PRDC)
+        return f"FID {show(of['fid'], form='.2f')}, " + ", ".join(f"{name} {show(of[name])}" for name in PRDC)
 
     own, literature, face = report["clean"], report["literature"], report["embedding"]
     name = report["classifier"]["name"]
     found = [
         f"{name} takes {report['top1_accuracy']:.1%} of {report['n']} for the class they claim "
-        f"(top 5 {show(report['top5_accuracy'], '.1%')}, confidence {report['confidence']:.3f}), of clean images "
-        f"{show(own and own['top1_accuracy'], '.1%')}",
-        f"features of {name}: distance {show(report['feature_distance'], '.2f')}, {near(report)}",
+        f"(top 5 {show(report['top5_accuracy'], form='.1%')}, confidence {report['confidence']:.3f}), of clean images "
+        f"{show(own and own['top1_accuracy'], form='.1%')}",
+        f"features of {name}: distance {show(report['feature_distance'], form='.2f')}, {near(report)}",
     ]
     if face is not None:
-        found.append(f"features of {face['network']['name']}: distance {show(face['feature_distance'], '.4f')}")
+        found.append(f"features of {face['network']['name']}: distance {show(face['feature_distance'], form='.4f')}")
     if literature is None:
         found.append("literature's convention (ImageNet Inception, pool3): not computed, no features were given")
     else:

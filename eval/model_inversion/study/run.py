@@ -19,13 +19,13 @@ from typing import Any
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.files import write_text
-from cprt.pages.words import counted
+from cprt.pages.words import counted, show
 from cprt.provenance import sign, write_run
 from cprt.records import inside, read_json, write_json
 from cprt.tables import read_csv, write_csv
 from eval.model_inversion.compare.statistics import private_data
 from eval.model_inversion.metrics.rates import Counting
-from eval.model_inversion.metrics.show import figure, percent
+from eval.model_inversion.metrics.show import percent
 from eval.model_inversion.study.answers import (
     MAJORITY,
     alpha,
@@ -141,13 +141,13 @@ def _evaluate(args: StudyArguments) -> None:
 
 def _print(report: Mapping[str, Any], out: Path, judges: Path) -> None:
     raters = counted(len(report["raters"]), "rater")
-    print(f"{out / 'study.json'}: {raters}, Krippendorff's alpha {figure(report['alpha'], report['ci']['alpha'])}")
+    print(f"{out / 'study.json'}: {raters}, Krippendorff's alpha {show(report['alpha'], report['ci']['alpha'])}")
     for name, row in report["raters"].items():
         rates = [percent(row[rate]["rate"], row[rate]["ci"]) for rate in ("hit_rate", "false_alarm_rate")]
         print(f"  {name}: {row['answered']} answers; yes to pairs of one class {rates[0]}, of two {rates[1]}")
     for row in report["judges"]:
         print(
-            f"  {row['rater']} and {row['judge']}: kappa {figure(row['kappa'], row['ci']['kappa'])}, same verdict "
+            f"  {row['rater']} and {row['judge']}: kappa {show(row['kappa'], row['ci']['kappa'])}, same verdict "
             f"{percent(row['agreement'], row['ci']['agreement'])} of {row['n']}"
         )
     print(f"  raters as judges beside E: cprt mi-compare --runs {judges} {out / 'raters'} --standard ... --out ...")
