@@ -33,7 +33,7 @@ from cprt.prompts import PROMPTS, TARGETS
 from cprt.provenance import check_output, run_path, sign, write_run
 from cprt.records import Label, Prediction, read_json, read_labels, read_predictions, write_json, write_jsonl
 from cprt.taxonomy import Taxonomy
-from eval.judges import Judge, from_options, from_rows, judge_names, rows_at_hand
+from eval.judges import Judge, from_options, from_rows, only_asked, rows_at_hand
 from eval.metrics import measure, summary_line
 from eval.predictions import predict, reader
 from eval.report.write import write_report
@@ -115,8 +115,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Command line of ``cprt eval``."""
     (args,) = parse(EvalArguments, argv, prog="cprt eval", description=__doc__)
     taxonomy, shard = Taxonomy.load(args.taxonomy), Shard.from_environment()
-    judges = find_judges(args, taxonomy)
-    names = judge_names(args.models, args.prompt, taxonomy) if args.models else [judge.name for judge in judges]
+    every = find_judges(args, taxonomy)
+    judges = only_asked(every, args.only, taxonomy)
+    names = [judge.name for judge in every]
     by_model = [list(group) for _, group in groupby(judges, key=lambda judge: judge.spec.name)]
     by_model = by_weights(by_model, lambda group: group[0].spec)
     models = open_models([group[0].spec for group in by_model], args.allow_remote, Path(args.out) / ANSWERS)
@@ -206,17 +207,10 @@ def to_retry(
 def find_judges(args: EvalArguments, taxonomy: Taxonomy) -> list[Judge]:
     """The judges that the options name. Raises InputError."""
     if args.models:
-        return from_rows(args.models, args.prompt, args.target, args.decoding, args.structured, args.only, taxonomy)
+        return from_rows(args.models, args.prompt, args.target, args.decoding, args.structured, taxonomy)
     assert args.model is not None
-    options = {
-        "revision": args.model_revision,
-        "base_url": args.base_url,
-        "api_key_env": args.api_key_env,
-        "batch_size": args.batch_size,
-        "max_new_tokens": args.max_new_tokens,
-        "max_pixels": args.max_pixels,
-        "dtype": args.dtype,
-    }
+    same = ("base_url", "api_key_env", "batch_size", "max_new_tokens", "max_pixels", "dtype")
+    options = {"revision": args.model_revision, **{name: getattr(args, name) for name in same}}
     if args.base_url is not None and args.max_pixels is None:
         del options["max_pixels"]
     return from_options(

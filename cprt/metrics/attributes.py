@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from cprt.metrics.bootstrap import Floats, interval, resample
+from cprt.metrics.bootstrap import Floats, defined, interval, resample
 from cprt.scoring import severities
 from cprt.taxonomy import Taxonomy
 
@@ -57,7 +57,7 @@ def evaluate_attributes(
         resampled = _figures(counts, members)
 
     def entry(row: int) -> dict[str, Any]:
-        figures = {name: _plain(point[name][row, 0]) for name in FIGURES}
+        figures = {name: defined(point[name][row, 0]) for name in FIGURES}
         intervals = {
             name: interval(resampled[name][row]) for name in FIGURES if resampled and figures[name] is not None
         }
@@ -155,7 +155,7 @@ def evaluate_probabilities(
         rows = np.repeat(np.arange(len(ids)), len(columns))
         values, is_there = said[:, columns].ravel(), present[:, columns].ravel()
         point = _ranking(values, is_there, np.ones((len(values), 1)))
-        figures: dict[str, Any] = {name: _plain(value[0]) for name, value in point.items()}
+        figures: dict[str, Any] = {name: defined(value[0]) for name, value in point.items()}
         if weights:
             parts = [_ranking(values, is_there, weight[rows]) for weight in weights]
             drawn = {name: np.concatenate([part[name] for part in parts]) for name in point}
@@ -203,7 +203,3 @@ def _ranking(values: Floats, is_there: Floats, weights: Floats) -> dict[str, Flo
     average = np.where(false[-1] > 0, average, np.nan)
     brier = (weights * ((values - is_there) ** 2)[:, None]).sum(axis=0) / weights.sum(axis=0)
     return {"auc": auc, "average_precision": average, "brier": brier}
-
-
-def _plain(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)

@@ -57,7 +57,7 @@ from cprt.prompts import PROMPTS, TARGETS, Prompt
 from cprt.provenance import run_path, sign, write_run
 from cprt.records import read_labels, read_predictions, write_jsonl
 from cprt.taxonomy import Taxonomy
-from eval.judges import asked_otherwise, choose_prompt, of_unknown_training, trained_prompt
+from eval.judges import asked_otherwise, choose_prompt, trained_prompt
 from eval.predictions import reader
 from eval.score.page import page
 from eval.score.photos import Found, Photo, find_photos
@@ -166,10 +166,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 def settle(args: ScoreArguments, taxonomy: Taxonomy) -> tuple[Prompt, ModelSpec]:
     """What is asked, and of which model: as the adapter was trained, unless the options say otherwise."""
     trained = None if args.adapter is None else trained_prompt(args.adapter, taxonomy)
-    if trained is None and args.adapter is not None and (Path(args.adapter) / "run.json").is_file():
-        note(of_unknown_training(args.adapter))
     prompt = choose_prompt(args.prompt, args.target, trained, taxonomy, otherwise="attributes")
-    if args.adapter is not None and (otherwise := asked_otherwise(args.adapter, trained, prompt)):
+    if otherwise := asked_otherwise(args.adapter, prompt, taxonomy):
         note(otherwise)
     if prompt.target == "score" and args.flag_by == "composed":
         raise InputError("flag_by composed needs target attributes: without them there is nothing to compose")
@@ -180,17 +178,11 @@ def settle(args: ScoreArguments, taxonomy: Taxonomy) -> tuple[Prompt, ModelSpec]
     if prompt.target == "score":
         why = f", as {args.adapter} was trained" if trained is not None and args.target is None else ""
         note(f"--target score{why}: scores alone, without attributes and advice")
+    same = "model adapter base_url api_key_env max_new_tokens batch_size concurrency dtype".split()
     row = {
         "name": "score",
-        "model": args.model,
-        "adapter": args.adapter,
         "revision": args.model_revision,
-        "base_url": args.base_url,
-        "api_key_env": args.api_key_env,
-        "max_new_tokens": args.max_new_tokens,
-        "batch_size": args.batch_size,
-        "concurrency": args.concurrency,
-        "dtype": args.dtype,
+        **{name: getattr(args, name) for name in same},
         **({"max_pixels": args.max_pixels or MAX_PIXELS} if args.max_pixels or not args.adapter else {}),
     }
     return prompt, ModelSpec.read(row, "options")

@@ -33,7 +33,15 @@ from cprt.images import is_box
 from cprt.pages.words import first_few
 from cprt.values import WORDS, read_fields, ruled
 from eval.model_inversion.collection.layouts import LAYOUTS, find_images
-from eval.model_inversion.collection.places import IMAGES, Found, Reconstruction, Tree, is_index, read_table
+from eval.model_inversion.collection.places import (
+    IMAGES,
+    Found,
+    Reconstruction,
+    Tree,
+    is_index,
+    plain_class,
+    read_table,
+)
 from eval.model_inversion.judge.prompts import Subject, read_subject
 
 _FACTS = ("private", "attack", "public", "target", "evaluation_model", "evaluation_crop")
@@ -97,7 +105,7 @@ class Setup:
         """References of a class; "7" also finds the folder "007" where there is no "7"."""
         if claims in self.references or not is_index(claims):
             return self.references.get(claims, ())
-        same = [name for name in self.references if is_index(name) and int(name) == int(claims)]
+        same = [name for name in self.references if plain_class(name) == plain_class(claims)]
         return self.references[same[0]] if len(same) == 1 else ()
 
     def record(self) -> dict[str, Any]:

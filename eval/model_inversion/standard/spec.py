@@ -17,6 +17,7 @@ from cprt.errors import InputError
 from cprt.images import is_box
 from cprt.provenance import file_digest
 from cprt.values import read_fields, ruled
+from eval.model_inversion.collection.places import plain_class
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ class ClassIndex:
 
     def logit(self, name: str, where: str) -> int:
         """Raises InputError for a class that the classifier does not know."""
-        wanted = (name.lstrip("0") or "0") if self.numeric and name.isascii() and name.isdigit() else name
+        wanted = plain_class(name) if self.numeric else name
         if wanted not in self.logits:
             known = ", ".join(list(self.logits)[:5])
             raise InputError(f"{where}: the classifier has no class {name!r} (it has {known}, ...)")

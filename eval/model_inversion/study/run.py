@@ -16,13 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from cprt.answers.sheets import assign, check_unfilled
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.files import write_text
 from cprt.pages.words import counted, show
 from cprt.provenance import sign, write_run
 from cprt.records import inside, read_json, write_json
-from cprt.tables import read_csv, write_csv
+from cprt.tables import write_csv
 from eval.model_inversion.compare.statistics import private_data
 from eval.model_inversion.metrics.rates import Counting
 from eval.model_inversion.metrics.show import percent
@@ -35,7 +38,7 @@ from eval.model_inversion.study.answers import (
     with_judges,
     write_rater,
 )
-from eval.model_inversion.study.sheets import KEY, SHEET, assign, draw, read_key
+from eval.model_inversion.study.sheets import KEY, SHEET, draw, read_key
 
 _INSTRUCTION = """\
 Each picture of your sheet shows Image A beside the Set of Images B and a question under them. Open the pictures in the
@@ -70,11 +73,10 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _draw(args: StudyArguments) -> None:
     out = Path(args.out)
-    filled = next((path for path in sorted((out / "sheets").glob("*.csv")) if _is_filled(path)), None)
-    if filled is not None:
-        raise InputError.at(filled, "has answers in it; draw the new study into another --out")
+    check_unfilled(out / "sheets", first=SHEET.index("answer"))
     asked = draw(Path(args.runs), args.reconstructions, args.controls, args.seed)
-    sheets = assign(len(asked), args.people, min(args.each or len(asked), len(asked)), args.seed)
+    rng = np.random.default_rng([args.seed, 1])
+    sheets = [rng.permutation(own) for own in assign(len(asked), args.people, args.each or len(asked), rng)]
     sign("cprt mi-study", out / "run.json")
     for number, places in enumerate(sheets, start=1):
         rows = [(asked[place].number, asked[place].picture, "") for place in places]
@@ -151,11 +153,6 @@ def _print(report: Mapping[str, Any], out: Path, judges: Path) -> None:
             f"{percent(row['agreement'], row['ci']['agreement'])} of {row['n']}"
         )
     print(f"  raters as judges beside E: cprt mi-compare --runs {judges} {out / 'raters'} --standard ... --out ...")
-
-
-def _is_filled(path: Path) -> bool:
-    """Whether somebody has written an answer into a sheet."""
-    return any(row["answer"] for _, row in read_csv(path).need(SHEET))
 
 
 if __name__ == "__main__":
