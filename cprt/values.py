@@ -25,7 +25,7 @@ T = TypeVar("T")
 RULES = ("least", "most", "above", "matches", "one_line", "among", "filled", "holds")
 # Names of files, of our own making: a rule that texts may match.
 FILE_NAME = (r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", "a name of letters, digits, '.', '_' and '-'")
-WORDS = (r".*\S.*", "a text")
+WORDS = (r".*\S.*", "a non-empty text")
 SHA256 = ("[0-9a-f]{64}", "64 hex digits, or null")
 _WHOLE = r"[+-]?(?:0|[1-9][0-9]*)"
 _NUMBER = re.compile(rf"(?:{_WHOLE}(?:\.[0-9]*)?|[+-]?\.[0-9]+)(?:[eE][+-]?[0-9]+)?")

@@ -67,7 +67,7 @@ def test_a_prompt_of_ones_own_stands_as_a_whole_in_the_record(own):
     [
         ("name: a\n", "field 'policy': is missing"),
         ("policy: a\n", "field 'name': is missing"),
-        ("name: a\npolicy: ' '\n", "field 'policy': ' ' is not a text"),
+        ("name: a\npolicy: ' '\n", "field 'policy': ' ' is not a non-empty text"),
         ("name: a\npolicy: [1]\n", "field 'policy': [1] is not a text"),
         ("name: taxonomy\npolicy: a\n", "field 'name': 'taxonomy' is not a name of its own"),
         ("name: ../a\npolicy: a\n", "field 'name': '../a' is not a name of its own"),

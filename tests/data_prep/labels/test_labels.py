@@ -253,7 +253,7 @@ def test_annotators_must_agree_on_1_and_a_missing_answer_leaves_no_consensus(col
         (annotation("2017_1", "one", None), "annotations.jsonl:1: field 'labels': must be an object"),
         (annotation("2017_1", "one", {}) * 2, "jsonl:2: field 'annotator': 'one' has answered '2017_1' already"),
         (annotation("2017_1", "one", None, "error"), "annotations.jsonl: no photo has labels of all 1 annotators"),
-        (annotation("", "one", {}), "annotations.jsonl:1: field 'id': must be a non-empty text"),
+        (annotation("", "one", {}), "annotations.jsonl:1: field 'id': '' is not a non-empty text"),
     ],
 )
 def test_bad_annotations_are_named(collection: Path, text: str, complaint: str):
