@@ -17,7 +17,7 @@ from cprt.files import read_yaml
 from cprt.records import check_labels, read_json
 from cprt.tables import read_csv
 from cprt.taxonomy import LEVELS, Taxonomy
-from cprt.values import is_number, number
+from cprt.values import is_number, number, read_fields
 
 Aliases = Mapping[str, str]
 _NO_ATTRIBUTE = (
@@ -99,45 +99,41 @@ def read_aliases(path: str | Path, taxonomy: Taxonomy) -> dict[str, str]:
     return content
 
 
+@dataclass(frozen=True)
+class _BenchRow:
+    """A row of a CPRT-Bench file."""
+
+    binary_labels: dict[str, dict[str, Any]]
+    id: Any = None
+    level: Any = None
+    score: Any = None
+
+
 def _bench_row(row: Any, where: str, taxonomy: Taxonomy, aliases: Aliases) -> Stated:
-    if not isinstance(row, dict):
-        raise InputError.at(where, "is not a JSON object")
-    labels = _bench_labels(row.get("binary_labels"), where, taxonomy, aliases)
-    return _stated(where, row.get("id"), labels, row.get("level"), row.get("score"))
-
-
-def _bench_labels(groups: Any, where: str, taxonomy: Taxonomy, aliases: Aliases) -> dict[str, float]:
-    if not isinstance(groups, Mapping):
-        raise InputError.at(where, "must be an object with level1 to level4", field="binary_labels")
+    stated = read_fields(_BenchRow, row, where, loose=True)
     level_of_key = {attribute.key: attribute.level for attribute in taxonomy.attributes}
     labels: dict[str, float] = {}
-    for group, values in groups.items():
-        field = f"binary_labels.{group}"
-        if group not in {f"level{level}" for level in LEVELS} or not isinstance(values, Mapping):
-            raise InputError.at(where, "must be one of level1 to level4, holding an object", field=field)
+    for group, values in stated.binary_labels.items():
+        if group not in {f"level{level}" for level in LEVELS}:
+            raise InputError.at(where, "is not one of level1 to level4", field=f"binary_labels.{group}")
         for name, value in values.items():
-            key = _key(name, where, f"{field}.{name}", taxonomy, aliases)
+            field, key = f"binary_labels.{group}.{name}", aliases.get(name, name)
+            if key not in taxonomy.keys:
+                raise InputError.at(where, _NO_ATTRIBUTE, field=field)
             if f"level{level_of_key[key]}" != group:
-                raise InputError.at(where, f"belongs to level{level_of_key[key]}", field=f"{field}.{name}")
+                raise InputError.at(where, f"belongs to level{level_of_key[key]}", field=field)
             if key in labels:
-                raise InputError.at(where, f"{key!r} is there already", field=f"{field}.{name}")
-            labels[key] = _value(value, where, f"{field}.{name}")
-    missing = [key for key in taxonomy.keys if key not in labels]
-    if missing:
-        raise InputError.at(where, "is missing", field=f"binary_labels.level{level_of_key[missing[0]]}.{missing[0]}")
-    return {key: labels[key] for key in taxonomy.keys}
+                raise InputError.at(where, f"{key!r} is there already", field=field)
+            labels[key] = _value(value, where, field)
+    for key in taxonomy.keys:
+        if key not in labels:
+            raise InputError.at(where, "is missing", field=f"binary_labels.level{level_of_key[key]}.{key}")
+    return _stated(where, stated.id, {key: labels[key] for key in taxonomy.keys}, stated.level, stated.score)
 
 
 def _all_keys(labels: Mapping[str, Any], where: str, taxonomy: Taxonomy) -> dict[str, float]:
     check_labels(labels, taxonomy.keys, lambda field, message: InputError.at(where, message, field=field))
     return {key: float(labels[key]) for key in taxonomy.keys}
-
-
-def _key(name: str, where: str, field: str, taxonomy: Taxonomy, aliases: Aliases) -> str:
-    key = aliases.get(name, name)
-    if key not in taxonomy.keys:
-        raise InputError.at(where, _NO_ATTRIBUTE, field=field)
-    return key
 
 
 def _value(value: Any, where: str, field: str) -> float:
