@@ -8,20 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cprt.files import write_bytes
 from cprt.pages.colors import LEVEL_COLORS
 from cprt.pages.plots import png
 from cprt.scoring import severities, severity
 from cprt.taxonomy import LEVELS, Taxonomy
+from data_prep.boundaries.vectors import Floats, Ints
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 def principal_axes(embeddings: Floats, counts: Ints) -> tuple[Floats, list[float]]:
