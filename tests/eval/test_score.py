@@ -41,9 +41,11 @@ from cprt.prompts import build
 from cprt.records import Label, Prediction, write_jsonl
 from cprt.scoring import format_score
 from cprt.taxonomy import Taxonomy
+from eval.score.asking import score_row
+from eval.score.options import ScoreArguments
 from eval.score.page import COLUMNS, page
 from eval.score.photos import Photo, find_photos
-from eval.score.run import ScoreArguments, main, score_row, settle
+from eval.score.run import main, settle
 from eval.score.threshold import choose
 
 PASSPORT = {"attributes": ["gov_ids", "biometrics", "age"], "level": 1, "score": 0.85}
