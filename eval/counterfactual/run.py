@@ -8,8 +8,8 @@ own labels (``--annotations``) name a fingerprint, it stays.
 
 A judge that is not greedy seldom says the same twice, and photos on which it was near the truth are chosen: with
 ``--control`` the plain question is asked again as well. What changes there is the judge's own doing, and ``net_change``
-is the difference between the two questions, asked afresh. Every reply is kept as it comes: after a kill the same command
-asks only what is missing. docs/files.md lists what lies in ``OUT``.
+is the difference between the two questions, asked afresh. Every reply is kept as it comes: after a kill the same
+command asks only what is missing. docs/files.md lists what lies in ``OUT``.
 """
 
 from __future__ import annotations
