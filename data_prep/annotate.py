@@ -1,20 +1,10 @@
 """``cprt annotate``: ask vision-language models which attributes a photo makes inferable (paper C.1), in two stages.
 
 Annotators come from the YAML, each an OpenAI-compatible endpoint or a local checkpoint (fields: ``ModelSpec`` in
-``cprt/models/spec.py``). Files in ``OUT``:
-
-* ``answers/NAME.jsonl``: every reply of one annotator, durable as it comes. Run the same command again after a kill or
-  an error: only what is missing is asked.
-* ``annotations.jsonl``: a row for each photo and annotator, photos in order of id, annotators in the YAML's order::
-
-      {"id": "2017_10000580", "annotator": "gpt", "status": "ok", "labels": {"biometrics": 0.5, ... every key},
-       "stage1": "biometrics: unclear - ...", "stage2": "{\"biometrics\": 0.5, ...}", "error": null}
-
-  ``status`` is ok, unparsed, refused or error; ``labels`` (0, 0.5 or 1 for every key of the taxonomy) is null unless it
-  is ok, ``stage1`` and ``stage2`` are the raw texts or null where that call was not made or gave none, and ``error``
-  says why there is no label.
-* ``consensus.jsonl``: ``{"id", "labels": {every key: 0 or 1}, "annotators": [names]}``, 1 only where every annotator
-  says 1. A photo without labels of every annotator has no row and is listed in ``report.json``.
+``cprt/models/spec.py``). Every reply is kept in ``OUT/answers/NAME.jsonl`` as it comes: after a kill or an error the
+same command asks only what is missing. ``OUT/annotations.jsonl`` has a row for each photo and annotator, photos in order
+of id; ``OUT/consensus.jsonl`` labels that are 1 only where every annotator says 1 (docs/files.md). A photo without
+labels of every annotator has no row there and is listed in ``OUT/report.json``.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """``cprt survey``: photos for people to label, and a rating sheet for each of them (paper 4.1 and appendix D).
 
 As published: 65 photos, 17 people, 10 photos a person, so that two or three people see each. Photos are drawn in the
-proportions of the labels' levels. Files in ``OUT``: ``photos.csv`` (which photo is whose), ``questions.txt``, and
-``sheets/NAME.csv``, one for each person: a row for each of their photos and an empty cell for each question, to be
-filled in with 1 (can be inferred), 0.5 (unsure) or 0. Filled sheets are what ``cprt agreement --answers
-OUT/sheets/*.csv`` reads; an empty cell is no answer. No photo is copied: sheets name them by their path.
+proportions of the labels' levels. ``OUT/sheets`` has a sheet for each person (docs/files.md); filled in, they are what
+``cprt agreement --answers OUT/sheets/*.csv`` reads. No photo is copied: sheets name them by their path.
 """
 
 from __future__ import annotations

@@ -2,13 +2,11 @@
 
 Give a YAML list of set-ups (``--setups``), or folders that ``cprt mi`` wrote (``--runs``) and a folder of
 ``SETUP/prediction.csv`` (``--standard``); ``eval/model_inversion/compare/inputs.py`` shows both. ``--collection`` takes
-the verdicts that the public collection brings along, alone or as the anchor of judges in ``--runs``. Files in ``OUT``:
+the verdicts that the public collection brings along, alone or as the anchor of judges in ``--runs``.
 
-* ``compare.json``: every figure of ``cprt mi-metrics`` for each judge and set-up; ``rankings``: which set-ups change
-  places when a judge takes E's place; ``agreement`` of judges; ``effects`` of settings.
-* ``compare.csv``: the table. ``compare.png``: attack accuracy under E beside that under the judges.
-* ``compare.html``: all of it, with every false positive to browse. Photos are in it only with ``--thumbnails true``.
-* ``false_positives.csv``: the same list.
+``OUT/compare.json`` has every figure of ``cprt mi-metrics`` for each judge and set-up; ``rankings``: which set-ups
+change places when a judge takes E's place; ``agreement`` of judges; ``effects`` of settings. ``compare.html`` shows all
+of it, with every false positive to browse (docs/files.md has the columns of the tables beside it).
 """
 
 from __future__ import annotations

@@ -2,17 +2,12 @@
 
 Set-ups come from a YAML (``--setups``, see ``collection/setups.py``), judges from ``models`` (fields: ``ModelSpec`` in
 ``cprt/models/spec.py``). A query is one reconstruction and n references; control pairs of real images
-are judged along, so that each judge's own hit and false-alarm rates stand beside its verdict. Files in ``OUT``:
+are judged along, so that each judge's own hit and false-alarm rates stand beside its verdict.
 
-* ``answers.jsonl``: every reply, durable as it comes. Run the same command again after a kill or an error: only what
-  is missing is asked.
-* ``queries.jsonl``: what was shown, a row a query. ``setups.json``: the manifest. ``panels/``: the pictures.
-* ``JUDGE/SETUP/judge.csv``: ``filename,class,response,label``; label is yes, no, refused, unparsed, error or not_shown,
-  response the raw text. ``controls.csv``: the same after ``kind`` (positive, negative), class being that of B.
-* ``JUDGE/SETUP/summary.json``: counts of every label, attack accuracy = yes / shown, hit rate = yes / positive pairs,
-  false-alarm rate = yes / negative pairs, with intervals over classes. What was shown and got no answer counts in every
-  denominator; what could not be shown (too few references, a broken file) counts in none and stands as ``not_shown``.
-  ``problems`` says why. ``probabilities.csv``: P(yes), where the judge's ``top_logprobs`` gave them.
+Every reply is kept in ``OUT/answers.jsonl`` as it comes: after a kill or an error the same command asks only what is
+missing. ``OUT/JUDGE/SETUP`` has the verdicts and their summary (docs/files.md), ``OUT/panels`` the pictures. What was
+shown and got no answer counts in every denominator; what could not be shown (too few references, a broken file) counts
+in none, stands as ``not_shown``, and ``problems`` says why.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """``cprt mi-standard``: what an evaluation classifier says of reconstructions, and what is usually reported with it.
 
-Reads ``IMAGES/<class>/<file>``, the folder all-images of a set-up, or what another tool wrote (``--layout``). Writes
-``OUT/prediction.csv`` (what ``cprt mi-metrics`` takes for E, or for the target T when it is run with T's weights) and
-``OUT/standard.json``: top-1 and top-5 attack accuracy, confidence, squared feature distance to the nearest private
-image, FID and PRDC by two conventions (``features.py``), the knowledge-extraction score, and the classifier's own
-accuracy on clean images. What is undefined is null, and ``undefined`` says why.
+``OUT/prediction.csv`` is what ``cprt mi-metrics`` takes for E, or for the target T when it is run with T's weights;
+``OUT/standard.json`` has accuracies, confidence, squared feature distance to the nearest private image, FID and PRDC by
+two conventions (``features.py``) and the knowledge-extraction score. What is undefined is null: ``undefined`` says why.
 """
 
 from __future__ import annotations

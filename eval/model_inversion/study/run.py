@@ -1,11 +1,10 @@
 """``cprt mi-study``: people judge what judges judged: a draw of queries, rating sheets, and what came of them.
 
-First ``--runs OUT``, the folder that ``cprt mi`` wrote, makes the study: ``sheets/NAME.csv`` for each rater (number,
-picture, and an empty answer: yes, no or unsure), ``instruction.txt``, and ``key.csv``, which raters do not get.
-Pictures are the panels in OUT/panels, which sheets name; none is copied. Then the same command with ``--answers
-STUDY/sheets/*.csv`` reads the filled sheets and writes ``raters/NAME/SETUP/judge.csv`` and ``raters/majority/...``,
-which ``cprt mi-compare --runs OUT STUDY/raters`` takes as judges like any other, and ``study.json``: agreement of
-raters, what they say of controls, and the agreement of each of them, and of the majority, with each judge.
+First ``--runs OUT``, the folder that ``cprt mi`` wrote, makes the study: a sheet for each rater with an empty answer
+(yes, no or unsure) a picture, and ``key.csv``, which raters do not get. Sheets name the panels in OUT/panels; none is
+copied. Then the same command with ``--answers STUDY/sheets/*.csv`` reads the filled sheets and writes ``raters/``, which
+``cprt mi-compare --runs OUT STUDY/raters`` takes as judges like any other, and ``study.json``: agreement of raters, what
+they say of controls, and the agreement of each of them, and of the majority, with each judge.
 """
 
 from __future__ import annotations
