@@ -2,9 +2,9 @@
 
 Annotators come from the YAML, each an OpenAI-compatible endpoint or a local checkpoint (fields: ``ModelSpec`` in
 ``cprt/models/spec.py``). Every reply is kept in ``OUT/answers/NAME.jsonl`` as it comes: after a kill or an error the
-same command asks only what is missing. ``OUT/annotations.jsonl`` has a row for each photo and annotator, photos in order
-of id; ``OUT/consensus.jsonl`` labels that are 1 only where every annotator says 1 (docs/files.md). A photo without
-labels of every annotator has no row there and is listed in ``OUT/report.json``.
+same command asks only what is missing. ``OUT/annotations.jsonl`` has a row for each photo and annotator, photos in
+order of id; ``OUT/consensus.jsonl`` labels that are 1 only where every annotator says 1 (docs/files.md). A photo
+without labels of every annotator has no row there and is listed in ``OUT/report.json``.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 First ``--runs OUT``, the folder that ``cprt mi`` wrote, makes the study: a sheet for each rater with an empty answer
 (yes, no or unsure) a picture, and ``key.csv``, which raters do not get. Sheets name the panels in OUT/panels; none is
-copied. Then the same command with ``--answers STUDY/sheets/*.csv`` reads the filled sheets and writes ``raters/``, which
-``cprt mi-compare --runs OUT STUDY/raters`` takes as judges like any other, and ``study.json``: agreement of raters, what
-they say of controls, and the agreement of each of them, and of the majority, with each judge.
+copied. Then the same command with ``--answers STUDY/sheets/*.csv`` reads the filled sheets and writes ``raters/``,
+which ``cprt mi-compare --runs OUT STUDY/raters`` takes as judges like any other, and ``study.json``: agreement of
+raters, what they say of controls, and the agreement of each of them, and of the majority, with each judge.
 """
 
 from __future__ import annotations
