@@ -306,21 +306,20 @@ def _whole_text(value: Any) -> Any:
     return value
 
 
-def write_jsonl(path: str | Path, rows: Iterable[Label | Pair | Prediction | dict[str, Any]]) -> None:
-    """Write all rows, or nothing."""
-    lines = (row if isinstance(row, dict) else _to_json(row) for row in rows)
-    write_text(path, "".join(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n" for line in lines))
-
-
-def _to_json(row: Label | Pair | Prediction) -> dict[str, Any]:
-    values = {one.name: getattr(row, one.name) for one in fields(row) if not one.metadata.get("left_out")}
-    return values | {
-        one.name: value
-        for one in fields(row)
-        if one.metadata.get("left_out") and (value := getattr(row, one.name)) is not None
-    }
+def write_jsonl(path: str | Path, rows: Iterable[Any]) -> None:
+    """Write all rows, objects or dataclasses, or nothing."""
+    write_text(path, "".join(_dump(row) + "\n" for row in rows))
 
 
 def write_json(path: str | Path, content: Any) -> None:
-    """Write a JSON file, or nothing."""
-    write_text(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    """Write a JSON file, which may hold dataclasses, or nothing."""
+    write_text(path, _dump(content, indent=2) + "\n")
+
+
+def to_json(row: Any) -> dict[str, Any]:
+    """The fields of a dataclass as files have them: what is left out where it is None is."""
+    values = {one: getattr(row, one.name) for one in fields(row)}
+    return {one.name: value for one, value in values.items() if value is not None or not one.metadata.get("left_out")}
+
+
+_dump = partial(json.dumps, ensure_ascii=False, allow_nan=False, default=to_json)

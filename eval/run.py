@@ -23,7 +23,7 @@ from cprt.answers import Answer
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.images import check_images, image_root
-from cprt.metrics.results import Metrics, to_json
+from cprt.metrics.results import Metrics
 from cprt.models.ask import ask, by_weights, hash_photos, open_models, raise_first
 from cprt.models.checkpoint import DTYPES
 from cprt.models.outcome import Outcome, find_outcomes, with_status
@@ -230,7 +230,7 @@ def write(
     predictions = [predict(judge, label, one, taxonomy) for label, one in zip(labels, outcomes, strict=True)]
     write_jsonl(folder / "predictions.jsonl", predictions)
     metrics = measure(labels, predictions, taxonomy, file=str(folder / "predictions.jsonl"))
-    write_json(folder / "metrics.json", to_json(metrics))
+    write_json(folder / "metrics.json", metrics)
     config = {**vars(args), "models": [], "base_url": args.base_url and "endpoint", "judge": judge.spec.record()}
     write_run(
         "cprt eval",

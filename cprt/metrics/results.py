@@ -5,8 +5,6 @@ A figure that is undefined is None (null), never 0. An interval is [low, high], 
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -98,21 +96,3 @@ class Metrics(Figures):
     def read(cls, path: str | Path) -> Self:
         """Raises InputError that names the field which is missing or no such thing."""
         return read_fields(cls, read_json(path), path, loose=True)
-
-
-def to_json(record: Any) -> dict[str, Any]:
-    """A dataclass as JSON."""
-    content = {}
-    for one in dataclasses.fields(record):
-        value = getattr(record, one.name)
-        if value is not None or not one.metadata.get("left_out"):
-            content[one.name] = _plain(value)
-    return content
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value):
-        return to_json(value)
-    if isinstance(value, Mapping):
-        return {key: _plain(inside) for key, inside in value.items()}
-    return [_plain(inside) for inside in value] if isinstance(value, (list, tuple)) else value

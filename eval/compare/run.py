@@ -16,7 +16,6 @@ from pathlib import Path
 
 from cprt.config import option, parse, run
 from cprt.images import image_root
-from cprt.metrics.results import to_json
 from cprt.pages.words import show
 from cprt.provenance import sign, write_run
 from cprt.records import read_labels, write_json
@@ -81,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     out = Path(args.out)
     sign("cprt compare", out / "run.json")
-    write_json(out / "compare.json", to_json(comparison))
+    write_json(out / "compare.json", comparison)
     from eval.report.write import write_report
 
     page = write_report(

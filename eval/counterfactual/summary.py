@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cprt.answers import STATUSES
-from cprt.metrics.severity import wilson_interval
+from cprt.metrics.bootstrap import interval, resample, wilson_interval
 from cprt.pages.words import show
 from eval.counterfactual.cases import GROUPS
 from eval.tables import Cell, Table
@@ -85,8 +85,9 @@ def _interval(values: NDArray[np.float64], resamples: int, seed: int) -> list[fl
     """95% percentile bootstrap of a mean; None for fewer than two values."""
     if len(values) < 2:
         return None
-    drawn = np.random.default_rng(seed).integers(len(values), size=(resamples, len(values)))
-    return [float(bound) for bound in np.percentile(values[drawn].mean(axis=1), [2.5, 97.5])]
+    return interval(
+        np.concatenate([values @ weights for weights in resample(len(values), resamples, seed)]) / len(values)
+    )
 
 
 def summary_table(summary: Mapping[str, Any]) -> Table:

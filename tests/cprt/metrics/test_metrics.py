@@ -22,7 +22,7 @@ from cprt.errors import InputError
 from cprt.metrics import severity as metrics
 from cprt.metrics.bootstrap import weights_of
 from cprt.metrics.pairs import sample_pairs, sampled_shares
-from cprt.metrics.results import to_json
+from cprt.records import to_json
 from cprt.scoring import levels_of, severities
 from cprt.taxonomy import Taxonomy
 
