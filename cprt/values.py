@@ -29,6 +29,7 @@ WORDS = (r".*\S.*", "a non-empty text")
 SHA256 = ("[0-9a-f]{64}", "64 hex digits, or null")
 _WHOLE = r"[+-]?(?:0|[1-9][0-9]*)"
 _NUMBER = re.compile(rf"(?:{_WHOLE}(?:\.[0-9]*)?|[+-]?\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_NAMED = 8  # fields, in a message about what should have had them
 _MOST_DIGITS, _LONGEST = 19, 400  # of a whole number in 64 bits; of any number
 
 
@@ -183,7 +184,8 @@ def read_fields(
         return value
 
     if not isinstance(row, Mapping):
-        raise InputError.at(where, f"must be a mapping of {', '.join(hints)}", line, within.rstrip(".") or None)
+        names = ", ".join([*hints][:_NAMED]) + (", ..." if len(hints) > _NAMED else "")
+        raise InputError.at(where, f"must be a mapping of {names}", line, within.rstrip(".") or None)
     for name in () if loose else row:
         if name not in hints:
             raise fail(str(name), f"unknown field (there are {', '.join(hints)})")
@@ -196,7 +198,9 @@ def read_fields(
             continue
         value = read(row[one.name], hints[one.name], one.name)
         if (wrong := complaint(value, one.metadata)) is not None:
-            raise fail(one.name, wrong.replace(repr(value), "its value") if one.name in hidden else wrong)
+            if one.name in hidden:
+                wrong = wrong.replace(repr(value), "its value").replace(_short(value), "its value")
+            raise fail(one.name, wrong)
         values[one.name] = _widened(value, (hints[one.name], *typing.get_args(hints[one.name])))
     return kind(**values)
 
