@@ -22,7 +22,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -59,11 +59,20 @@ class SetupsFile:
 
 
 @dataclass(frozen=True)
+class _Folder:
+    """A set-up of another tool in the YAML."""
+
+    layout: str = ruled(holds=(LAYOUTS.__contains__, f"one of {', '.join(LAYOUTS)}"))
+    images: str = ruled(holds=(is_safe_path, "a path inside the collection"))
+    references: str | None = ruled(None, holds=(is_safe_path, "a path inside the collection"))
+
+
+@dataclass(frozen=True)
 class Facts:
     """What may be said of a set-up."""
 
     subject: Any = None
-    reference_crop: list[int] = field(default_factory=list)
+    reference_crop: list[int] | None = ruled(None, holds=(is_box, "[left, upper, right, lower] in pixels"))
     private: str | None = ruled(None, matches=WORDS)
     attack: str | None = ruled(None, matches=WORDS)
     public: str | None = ruled(None, matches=WORDS)
@@ -199,20 +208,16 @@ def _declared(rows: Mapping[str, Any], root: Path, file: str | Path) -> dict[str
     """Set-ups that ``folders`` declares. Raises InputError."""
     setups = {}
     for name, row in rows.items():
-        field = f"folders.{name}"
-        if not isinstance(row, dict) or not {"layout", "images"} <= set(row) <= {"layout", "images", "references"}:
-            raise InputError.at(file, "must be {layout, images} and maybe references", field=field)
-        if row["layout"] not in LAYOUTS:
-            raise InputError.at(file, f"{row['layout']!r} is not one of {', '.join(LAYOUTS)}", field=f"{field}.layout")
         if not is_safe_path(name) or not name.isprintable():
             raise InputError.at(file, f"{name!r} is not a name", field="folders")
-        for key in ("images", "references"):
-            if key in row and not (isinstance(row[key], str) and is_safe_path(row[key]) and (root / row[key]).is_dir()):
-                raise InputError.at(file, f"{row[key]!r} is not a folder in {root}", field=f"{field}.{key}")
+        stated = read_fields(_Folder, row, file, within=f"folders.{name}.")
+        for key, folder in (("images", stated.images), ("references", stated.references)):
+            if folder is not None and not (root / folder).is_dir():
+                raise InputError.at(file, f"{folder!r} is not a folder in {root}", field=f"folders.{name}.{key}")
         found = setups[name.strip("/")] = Found()
-        for claims, path in find_images(root / row["images"], row["layout"]):
+        for claims, path in find_images(root / stated.images, stated.layout):
             found.images.append(Reconstruction(claims, path.name, path.relative_to(root).as_posix()))
-        for claims, path in find_images(root / row["references"], "classes") if "references" in row else []:
+        for claims, path in find_images(root / stated.references, "classes") if stated.references else []:
             found.references.setdefault(claims, []).append(path.relative_to(root).as_posix())
     return setups
 
@@ -233,9 +238,7 @@ def _read_facts(row: Any, within: str, file: str | Path) -> dict[str, Any]:
             facts["subject"] = read_subject(facts["subject"])
         except ValueError as error:
             raise InputError.at(file, str(error), field=f"{within}subject") from error
-    if "reference_crop" in facts:
-        if not is_box(facts["reference_crop"]):
-            raise InputError.at(file, "must be [left, upper, right, lower] in pixels", field=f"{within}reference_crop")
+    if facts.get("reference_crop") is not None:
         facts["reference_crop"] = tuple(facts["reference_crop"])
     return facts
 
