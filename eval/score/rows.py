@@ -35,7 +35,7 @@ def probable(risk: Risk, flag_above: float | None, margin: float | None = None) 
     ``margin``: how much wider than the model's own a band must be (``band_margin``).
     """
     attributes = [
-        {"key": key, "probability": probability, "score_without": risk.without(key)}
+        {"key": key, "probability": probability, "score_without": risk.hiding(key).mean}
         for key, probability in risk.attributes.items()
         if probability >= LEAST
     ]
