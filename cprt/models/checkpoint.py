@@ -213,8 +213,8 @@ def _reading(model: str, files: Iterable[str] = ()) -> Iterator[None]:
 def _neighbour(model: str) -> str:
     """The folder that a mistyped one likely means."""
     above = Path(model).parent
-    folders = [str(path) for path in above.iterdir() if path.is_dir()] if above.is_dir() else []
-    return suggestion(os.path.normpath(model), folders)
+    folders = [path.name for path in above.iterdir() if path.is_dir()] if above.is_dir() else []
+    return suggestion(Path(model).name, folders, "" if above == Path() else f"{above}/")
 
 
 def _check_caps(folder: Path) -> None:
