@@ -60,7 +60,7 @@ def parse(
 
     class Parser(TrlParser):
         def error(self, message: str) -> NoReturn:  # argparse would print the whole usage first
-            raise Usage(f"{_unknown_option(self, argv)}{message} (see --help)")
+            raise Usage(f"{_unknown_option(self, argv or ())}{message} (see --help)")
 
         def add_argument(self, *names: str, positional: bool = False, **options: Any) -> argparse.Action:
             options = {name: value for name, value in options.items() if name not in _OURS}

@@ -124,7 +124,7 @@ def paired_interval(both: int, first: int, second: int, n: int) -> list[float]:
     """
     neither = n - both - first - second
     shares = [(both + only) / n for only in (first, second)]
-    (low, high), (other_low, other_high) = (wilson_interval(both + only, n) or () for only in (first, second))
+    (low, high), (other_low, other_high) = (wilson_interval(both + only, n) or [0.0, 1.0] for only in (first, second))
     margins = (both + first) * (second + neither) * (both + second) * (first + neither)
     together = both * neither - first * second
     phi = (max(together - n / 2, 0.0) if together > 0 else together) / math.sqrt(margins) if margins else 0.0
