@@ -40,7 +40,11 @@ def one_line(text: str) -> str:
 
 
 def suggestion(word: str, known: Iterable[str], prefix: str = "") -> str:
-    """`` (did you mean NAME?)``, with ``prefix`` before the known name that is nearest; nothing where none is near."""
-    names = {name.lower(): name for name in known}
-    near = difflib.get_close_matches(word.lower(), names, n=1)
+    """`` (did you mean NAME?)``, with ``prefix`` before the known name that is nearest; nothing where none is near.
+
+    A name that the word begins with, such as eval of evaluate, is nearer than any that is spelt alike.
+    """
+    word, names = word.lower(), {name.lower(): name for name in known}
+    near = sorted((name for name in names if len(name) > 2 and word.startswith(name)), key=len)[-1:]
+    near = near or difflib.get_close_matches(word, names, n=1)
     return f" (did you mean {prefix}{names[near[0]]}?)" if near else ""

@@ -21,7 +21,6 @@ from cprt.prompts import arrange, build
 from cprt.provenance import model_digest, run_record
 from cprt.records import write_json
 from train.publish.files import PROCESSOR
-from train.saving import readable_like
 
 # Of the logits' standard deviation. bfloat16 rounds weights and activations alike, which is worth 0.01 to 0.035.
 TOLERANCE = 0.05
@@ -80,6 +79,7 @@ def merge(base: str, revision: str | None, adapter: Path, folder: Path) -> dict[
 
     from cprt.models.checkpoint import load_model, load_processor
     from cprt.models.local import LocalModel
+    from train.saving import readable_like
 
     local = LocalModel(base, str(adapter), revision=revision, dtype="bfloat16")
     model, device = local.model, local.device

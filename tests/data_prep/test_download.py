@@ -489,7 +489,7 @@ def test_a_dry_run_says_what_is_to_do_and_does_nothing(place: Place, capsys):
 @pytest.mark.parametrize(("about", "size", "room"), [(50_000_000, "50.0 MB", "52.0 MB"), (None, "2.0 MB", "4.0 MB")])
 def test_an_archive_whose_size_nobody_says_has_room_too(place: Place, capsys, about: int | None, size: str, room: str):
     """By others' account, or as what it may unpack to; and it is fetched whatever its size is."""
-    place.serve(Served(ARCHIVE, no_length=True), size_about=about)
+    place.serve(Served(ARCHIVE, no_length=True), sha256=SHA256, size_about=about)
     place.download("--dry_run")
     said = capsys.readouterr().out
     assert f"val2017.tar.gz: fetch about {size} from" in said and f"room needed: at most {room}; free: " in said
