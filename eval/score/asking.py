@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from cprt.answers import Answer
-from cprt.answers.structure import structure
 from cprt.errors import one_line
 from cprt.files import without_halves
 from cprt.guidance.risk import Risk
@@ -21,8 +20,8 @@ from cprt.models.ask import Model, ask, hash_photos
 from cprt.models.outcome import Outcome, find_outcomes
 from cprt.models.response_cache import ResponseCache
 from cprt.models.spec import Request
-from cprt.prompts import Prompt
 from cprt.taxonomy import Taxonomy
+from eval.judges import Judge
 from eval.predictions import reader
 from eval.score.options import ScoreArguments
 from eval.score.photos import Photo
@@ -30,22 +29,18 @@ from eval.score.rows import flag_score, named, probable
 
 
 def ask_all(
-    model: Model, prompt: Prompt, photos: Sequence[Photo], out: Path, args: ScoreArguments, taxonomy: Taxonomy
+    model: Model, judge: Judge, photos: Sequence[Photo], out: Path, args: ScoreArguments, taxonomy: Taxonomy
 ) -> list[dict[str, Any]]:
     """A row for every photo. Photos with the same bytes are asked once.
 
     A page beside the JSON Lines of the same run only shows what that came to: errors are not asked again for it.
     """
-    messages = prompt.messages()
-    form = structure(prompt.target, taxonomy, prompt.score_key) if args.structured else None
-    guess = structure(prompt.target, taxonomy, prompt.score_key, in_order=False)
-    lead_in = "" if form is not None and form.keys and args.base_url is None else None  # brings probabilities of lists
     hash_photos(photo.file for photo in photos if photo.problem is None)
     keys: dict[Photo, str] = {}
     rows: dict[Photo, dict[str, Any]] = {}
     requests: dict[str, Request] = {}
     for photo in photos:
-        problem, request = photo.problem, Request(messages, (photo.file,), lead_in, form, guess)
+        problem, request = photo.problem, judge.request(photo.file)
         if problem is None:
             try:
                 keys[photo] = model.spec.key(request)
@@ -58,7 +53,7 @@ def ask_all(
     with ResponseCache(kept(out)) as cache:
         unseen = {key: request for key, request in requests.items() if not (shows_only and cache.rows(key))}
         ask(model, unseen, cache, label="scoring")
-        outcomes = find_outcomes(requests, cache, reader(taxonomy, prompt), model.spec)
+        outcomes = find_outcomes(requests, cache, reader(taxonomy, judge.prompt), model.spec)
     for photo, key in keys.items():
         outcome = outcomes[key]
         if outcome.error is not None:
