@@ -31,7 +31,7 @@ def flag_score(stated: float | None, composed: float | None, expected: float | N
 def probable(risk: Risk, flag_above: float | None) -> dict[str, Any]:
     """A row's ``probable``: what follows from the probabilities of all lists that were found."""
     attributes = [
-        {"key": key, "probability": probability, "score_without": risk.without(key)}
+        {"key": key, "probability": probability, "score_without": risk.hiding(key).mean}
         for key, probability in risk.attributes.items()
         if probability >= LEAST
     ]
