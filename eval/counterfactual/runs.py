@@ -11,7 +11,7 @@ from typing import Any
 
 from cprt.errors import InputError
 from cprt.models.spec import ModelSpec, Request
-from cprt.prompts import Prompt, assuming_faces_anonymised, recall
+from cprt.prompts import assuming_faces_anonymised, recall
 from cprt.records import Prediction, inside, read_object, read_predictions
 from cprt.taxonomy import Taxonomy
 from cprt.values import read_fields
@@ -34,11 +34,11 @@ class Place:
 class EvalRun:
     """One folder of ``cprt eval`` that is asked again: its judge, and its scores by id.
 
-    ``counterfactual`` is the judge's prompt under the assumption that faces are anonymised.
+    ``counterfactual`` is the same judge under the assumption that faces are anonymised.
     """
 
     judge: Judge
-    counterfactual: Prompt
+    counterfactual: Judge
     predictions: Predictions
 
     @property
@@ -47,8 +47,8 @@ class EvalRun:
 
     def requests(self, photo: Path, control: bool) -> tuple[Request, ...]:
         """The counterfactual question about a photo, and for a ``control`` the plain one again."""
-        assuming = replace(self.judge, prompt=self.counterfactual)
-        return tuple(judge.request(photo) for judge in ((assuming, self.judge) if control else (assuming,)))
+        asked = (self.counterfactual, self.judge) if control else (self.counterfactual,)
+        return tuple(judge.request(photo) for judge in asked)
 
 
 def names_of(runs: Sequence[str]) -> list[str]:
@@ -143,6 +143,6 @@ def _read_run(folder: str, name: str, record: Any, taxonomy: Taxonomy, place: Pl
     if adapter != spec.identity.get("adapter"):
         raise InputError.at(file, f"the adapter {spec.adapter} has changed since", field="adapter")
     predictions = {prediction.id: prediction for prediction in read_predictions(Path(folder) / "predictions.jsonl")}
-    held = "structured" in inside(record, "decoding")
+    held = bool({"structured", "not_structured"} & inside(record, "decoding").keys())
     judge = Judge.of(name, spec, plain, taxonomy, held)
-    return EvalRun(judge, assuming_faces_anonymised(plain, taxonomy), predictions)
+    return EvalRun(judge, replace(judge, prompt=assuming_faces_anonymised(plain, taxonomy)), predictions)
