@@ -11,7 +11,7 @@ from typing import Any
 
 from cprt.answers.structure import Structure, structure
 from cprt.errors import InputError
-from cprt.models.adapter import read_record, recorded_prompt
+from cprt.models.adapter import read_record, recorded_digests, recorded_prompt
 from cprt.models.spec import ModelSpec, Request, read_specs
 from cprt.prompts import PROMPTS, TARGETS, Prompt, build
 from cprt.records import Label
@@ -207,8 +207,8 @@ def _judges(
             prompt = choose_prompt(name, target, trained, taxonomy)
             form = structure(prompt.target, taxonomy, prompt.score_key) if structured else None
             judges.append(Judge(_name(spec.name, prompt.name, several), spec, prompt, expected, form))
-            if spec.adapter is not None and trained is not None and prompt.digest != trained.digest:
-                print(f"note: {asked_otherwise(spec.adapter, trained)}")
+            if spec.adapter is not None and (otherwise := asked_otherwise(spec.adapter, trained, prompt)):
+                print(f"note: {otherwise}")
     doubled = [name for name, count in Counter(judge.name for judge in judges).items() if count > 1]
     if doubled:
         raise InputError(f"prompt: two prompts would write to {doubled[0]!r}: give each file a name of its own")
@@ -244,8 +244,10 @@ def of_unknown_training(adapter: str) -> str:
     return f"{adapter} was trained with a prompt or taxonomy that is not known here; its answers may be worse"
 
 
-def asked_otherwise(adapter: str, trained: Prompt) -> str:
-    """What to say where an adapter is not asked what it was trained on."""
+def asked_otherwise(adapter: str, trained: Prompt | None, prompt: Prompt) -> str | None:
+    """What to say where an adapter is not asked what it was trained on; None where it is, or nothing is known of it."""
+    if trained is None or prompt.digest in recorded_digests(read_record(adapter)):
+        return None
     return (
         f"{adapter} was trained with --prompt {trained.name} --target {trained.target}: asked otherwise, its "
         "answers may be worse"

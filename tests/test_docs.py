@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 
@@ -11,6 +12,17 @@ import pytest
 
 from cprt.cli import COMMANDS
 from cprt.errors import InputError
+from cprt.metrics.results import Metrics
+from cprt.models.outcome import Outcome
+from cprt.records import Label, Pair, Prediction
+from cprt.taxonomy import Taxonomy
+from data_prep.selection import Candidate
+from eval.counterfactual.cases import Case
+from eval.model_inversion.compare.table import table
+from eval.model_inversion.metrics.join import COLUMNS
+from eval.model_inversion.standard.run import HEADER
+from eval.score.photos import Photo
+from eval.score.run import ScoreArguments, score_row
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -67,3 +79,39 @@ def test_launch_lines_and_targets_are_there():
 def test_links_inside_the_repository_lead_somewhere(page: Path):
     for target in re.findall(r"\]\((?!https?://|#)([^)]+)\)", page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), target
+
+
+def names(kind: type) -> list[str]:
+    return [one.name for one in fields(kind)]
+
+
+def figures_of_compare() -> list[str]:
+    return [name for name in table([])[0] if not name.endswith(("_low", "_high"))]
+
+
+def columns_of_score() -> list[str]:
+    args = ScoreArguments(paths=["a"])
+    return list(score_row(Photo("a", "b.jpg"), Outcome("error", error="?"), args, Taxonomy.default()))
+
+
+@pytest.mark.parametrize(
+    "heading, columns",
+    [
+        ("labels.jsonl", names(Label)),
+        ("train.jsonl, holdout.jsonl", names(Pair)),
+        ("candidates.jsonl", names(Candidate)),
+        ("predictions.jsonl", names(Prediction)),
+        ("metrics.json", names(Metrics)),
+        ("report.jsonl of cprt score", columns_of_score()),
+        ("selection.jsonl and counterfactual.jsonl", names(Case)),
+        ("judge.csv", COLUMNS),
+        ("prediction.csv", HEADER),
+        ("compare.csv and false_positives.csv", figures_of_compare()),
+    ],
+)
+def test_the_page_of_files_has_every_column(heading: str, columns: list[str]):
+    page = (ROOT / "docs" / "files.md").read_text(encoding="utf-8")
+    section = page.partition(f"\n### {heading}\n")[2].partition("\n### ")[0]
+    cells = re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
+    described = [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]
+    assert sorted(described[: len(columns)]) == sorted(columns)

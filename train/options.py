@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from peft.utils.error import NoMatchingPeftModuleError
 from transformers import Trainer, get_scheduler
-from transformers.utils import is_liger_kernel_available
+from transformers.utils import is_liger_kernel_available, is_torch_bf16_gpu_available
+from trl import SFTConfig
 
 from cprt.config import option
 from cprt.errors import InputError
@@ -54,6 +55,16 @@ class DataArguments:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, not {value}")
+
+
+@dataclass
+class TrainerArguments(SFTConfig):
+    """TRL's options. A recipe for a GPU says at once what it needs on a machine without one."""
+
+    def __post_init__(self) -> None:
+        if (self.bf16 or self.bf16_full_eval) and not self.use_cpu and not is_torch_bf16_gpu_available():
+            raise ValueError("bf16 needs a GPU that has it, and there is none; --use_cpu true trains on processors")
+        super().__post_init__()
 
 
 def settle(data: DataArguments, model: Any, args: Any) -> None:

@@ -14,6 +14,7 @@ from trl.trainer.sft_trainer import DataCollatorForVisionLanguageModeling
 
 from cprt.errors import InputError
 from cprt.images import load_image
+from cprt.models.adapter import recorded_digests
 from cprt.models.checkpoint import special_token
 from cprt.prompts import Messages, arrange, digest
 from cprt.records import Pair, inside, read_object
@@ -50,11 +51,13 @@ class PairRows:
         }
 
 
-def check_pairs(pairs: Sequence[Pair], file: str | Path, processor: Any, at_least: int) -> None:
+def check_pairs(pairs: Sequence[Pair], file: Path, processor: Any, at_least: int) -> None:
     """Raises InputError for a pair that is no question about one photo with one answer, or asks another prompt.
 
-    One run trains one prompt, which it records, in steps of ``at_least`` pairs.
+    One run trains one prompt, or the two of mixed pairs, which it records, in steps of ``at_least`` pairs.
     """
+    recorded, first = recorded_digests(_record_beside(file)), digest(pairs[0].prompt) if pairs else ""
+    known = recorded if first in recorded else [first]
     if len(pairs) < at_least:
         raise InputError.at(file, f"{len(pairs)} pairs make no step of global_batch_size {at_least}")
     for pair in pairs:
@@ -68,18 +71,28 @@ def check_pairs(pairs: Sequence[Pair], file: str | Path, processor: Any, at_leas
             raise InputError.at(file, f"{name} holds {token!r}, which a model takes for something else than text")
         if not "".join(completion[0]).strip():
             raise InputError.at(file, f"{name} has an empty answer", field="completion")
-        if digest(pair.prompt) != digest(pairs[0].prompt):
+        if digest(pair.prompt) not in known:
             raise InputError.at(file, f"{name} is asked otherwise than {pairs[0].id!r}", field="prompt")
 
 
 def prompt_of(pairs: Sequence[Pair], file: Path) -> dict[str, Any]:
-    """What names the prompt of the pairs: as ``cprt pairs`` recorded it beside them, else its digest alone."""
-    asked, beside = digest(pairs[0].prompt), file.parent / "run.json"
-    named = inside(read_object(beside), "prompt") if beside.is_file() else {}
-    if named.get("sha256") == asked:
-        return named
+    """What names the prompts of the pairs: as ``cprt pairs`` recorded them beside them, else a digest alone."""
+    asked, record = digests(pairs), _record_beside(file)
+    if sorted(recorded_digests(record)) == asked:
+        return inside(record, "prompt")
+    beside = file.parent / "run.json"
     print(f"note: {beside} does not name the prompt of these pairs; cprt eval will not know how to ask the adapter")
-    return {"name": None, "target": None, "sha256": asked}
+    return {"name": None, "target": None, "sha256": asked[0]}
+
+
+def digests(pairs: Sequence[Pair]) -> list[str]:
+    """What names the prompts that pairs ask, each once."""
+    return sorted({digest(pair.prompt) for pair in pairs})
+
+
+def _record_beside(file: Path) -> dict[str, Any]:
+    beside = file.parent / "run.json"
+    return read_object(beside) if beside.is_file() else {}
 
 
 def _texts_and_images(messages: Messages) -> tuple[list[str], int] | None:

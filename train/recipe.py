@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from cprt.prompts import digest
 from cprt.provenance import file_digest
 from cprt.records import Pair
+from train.pair_dataset import digests
 
 # What is left out changes speed or what is kept, not what is learnt: the batch is the same for any number of processes.
 _MODEL = (
@@ -68,7 +68,7 @@ def recipe(
         "base": base,
         "pairs": file_digest(train_file),
         "photos": photos.hexdigest(),
-        "prompt": digest(pairs[0].prompt),
+        "prompt": " ".join(digests(pairs)),
         "max_pixels": data.max_pixels,
         "global_batch_size": data.global_batch_size,
         "mixed_precision": args.mixed_precision,

@@ -14,7 +14,7 @@ import cprt.quiet  # noqa: F401 - before the libraries below speak
 
 # isort: split
 from accelerate.utils import DistributedType
-from trl import ModelConfig, SFTConfig
+from trl import ModelConfig
 
 from cprt.config import parse, run
 from cprt.files import write_text
@@ -30,7 +30,7 @@ from train.checks import StopOnBadLoss, adapter_tensors, check_effect, check_sav
 from train.holdout import HoldOut, check_learnt
 from train.launch import check_devices, check_launch, settle_launch
 from train.learning import draw_learning, learning_table
-from train.options import DataArguments, clear_output, recipe_faults, settle
+from train.options import DataArguments, TrainerArguments, clear_output, recipe_faults, settle
 from train.pair_dataset import check_pairs, pair_collator, pair_dataset, prompt_of
 from train.publish.card import local_card
 from train.recipe import recipe
@@ -42,7 +42,9 @@ from train.wandb_run import WandbRun
 def main() -> None:
     # ---- Options: TRL's and ours; what contradicts another, or the launcher, stops here ----
     check_devices()
-    data, model_args, args = parse((DataArguments, ModelConfig, SFTConfig), prog="train/sft.py", description=__doc__)
+    data, model_args, args = parse(
+        (DataArguments, ModelConfig, TrainerArguments), prog="train/sft.py", description=__doc__
+    )
     settle(data, model_args, args)
     settle_launch(args)
     output = Path(args.output_dir)

@@ -184,8 +184,17 @@ def base_commit(record: Mapping[str, Any], base: str, revision: str | None) -> s
     return commit
 
 
+def recorded_digests(record: Mapping[str, Any]) -> list[str]:
+    """What names the prompts that an adapter was trained with: one, or two where its pairs were mixed."""
+    named = (inside(record, "prompt").get("sha256"), inside(record, "prompt", "also").get("sha256"))
+    return [digest for digest in named if isinstance(digest, str)]
+
+
 def recorded_prompt(record: Mapping[str, Any], taxonomy: Taxonomy) -> Prompt | None:
-    """The prompt that an adapter's run record holds; None where it holds none, or one that has changed since."""
+    """The prompt that an adapter's run record holds; None where it holds none, or one that has changed since.
+
+    Of two, the one that is asked where nobody says otherwise.
+    """
     try:
         return recall(inside(record, "prompt"), taxonomy, "run.json")
     except InputError:

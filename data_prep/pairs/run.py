@@ -1,9 +1,10 @@
 """``cprt pairs``: labels -> instruction-response pairs for SFT: a hold-out in the collection's own proportions of
 levels, and a level-balanced training set from the rest (``data_prep/pairs/split.py`` says why in this order).
 
-No photo is on two sides: a duplicate of an excluded photo is left out, and so is one of a hold-out photo. Writes
-``OUT/{train,holdout}.jsonl``, and as data card ``OUT/card.json`` and ``card.png`` (levels and attributes, as paper
-Fig. 7), with ``--models`` the lengths of the pairs in each model's tokens too.
+With ``--target mixed`` some training pairs ask for the score alone and the others for attributes, each with the prompt
+of its own target; the hold-out is asked for attributes. No photo is on two sides: a duplicate of an excluded photo is
+left out, and so is one of a hold-out photo. Writes ``OUT/{train,holdout}.jsonl``, and as data card ``OUT/card.json``
+and ``card.png`` (levels and attributes, as paper Fig. 7), with ``--models`` the lengths of pairs in a model's tokens.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from cprt.taxonomy import LEVELS, Taxonomy
 from data_prep.pairs.duplicates import DEFAULT_THRESHOLD, Fingerprint, clusters, fingerprint
 from data_prep.pairs.exclusions import read_exclusions
 from data_prep.pairs.lengths import check_lengths
-from data_prep.pairs.split import draw_balanced, draw_holdout
+from data_prep.pairs.split import draw_balanced, draw_holdout, draw_part
+
+MIXED = "mixed"
 
 
 @dataclass
@@ -38,7 +41,15 @@ class PairsArguments:
         writes=("train.jsonl", "holdout.jsonl", "card.json", "card.png"),
     )
     prompt: str = option(f"what the model is asked: {', '.join(PROMPTS)}, or a YAML file", "taxonomy")
-    target: str = option("what it is to answer", "score", choices=list(TARGETS))
+    target: str = option(
+        "what it is to answer; mixed: part of the pairs ask for the one, the others for the other",
+        "score",
+        choices=[*TARGETS, MIXED],
+    )
+    shares: list[float] = option(
+        "with target mixed: the parts of the training pairs that ask for score and for attributes; none: half each",
+        factory=list,
+    )
     size: int = option("training pairs to draw, as equally from the levels as they allow", 2048)
     holdout: int | None = option("hold-out pairs to draw first, in the collection's proportions; null: a fifth", None)
     seed: int = option("seed of the draw and of the order", 0)
@@ -61,15 +72,22 @@ class PairsArguments:
             raise ValueError(f"seed must not be negative, not {self.seed}")
         if not 0 <= self.duplicate_bits <= 16:
             raise ValueError(f"duplicate_bits must be from 0 to 16, not {self.duplicate_bits}")
-        if self.target == "attributes" and self.prompt != "taxonomy":
-            raise ValueError("target attributes needs prompt taxonomy, which tells the model the keys")
+        if self.target != "score" and self.prompt != "taxonomy":
+            raise ValueError(f"target {self.target} needs prompt taxonomy, which tells the model the keys")
+        if self.shares and self.target != MIXED:
+            raise ValueError("shares goes with target mixed")
+        if self.shares and not (len(self.shares) == 2 and min(self.shares) > 0 and abs(sum(self.shares) - 1) < 1e-9):
+            raise ValueError("shares must be two numbers above 0 that make 1: of score, and of attributes")
+        if self.target == MIXED:
+            self.shares = self.shares or [0.5, 0.5]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Command line of ``cprt pairs``."""
     (args,) = parse(PairsArguments, argv, prog="cprt pairs", description=__doc__)
     taxonomy = Taxonomy.load(args.taxonomy)
-    prompt = build(args.prompt, args.target, taxonomy)
+    # Of mixed pairs, that of attributes: the hold-out is asked so, and the adapter where nobody says otherwise.
+    prompt = build(args.prompt, "attributes" if args.target == MIXED else args.target, taxonomy)
     labels = read_labels(args.labels, taxonomy)
     _check_labels(labels, args.labels)
     root = image_root(args.images)
@@ -94,6 +112,15 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise InputError.at(args.labels, f"a hold-out of {len(holdout)} leaves no photo to train on", field="holdout")
     parts = {"train": train, "holdout": holdout}
     pairs = {name: [make_pair(label, prompt, taxonomy) for label in part] for name, part in parts.items()}
+    facts: dict[str, Any] = {"seed": args.seed, "taxonomy": taxonomy.digest, "prompt": prompt.identity()}
+    if args.target == MIXED:
+        alone = build(args.prompt, "score", taxonomy)
+        chosen = {label.id for label in draw_part(train, args.shares[0], args.seed)}
+        if not 0 < len(chosen) < len(train):
+            raise InputError(f"shares: of {len(train)} training pairs, {len(chosen)} would ask for the score")
+        pairs["train"] = [make_pair(one, alone if one.id in chosen else prompt, taxonomy) for one in train]
+        facts["prompt"]["also"] = alone.identity()
+        print(f"{len(chosen)} training pairs ask for the score, {len(train) - len(chosen)} for attributes")
     lengths = [
         check_lengths(model, [*pairs["train"], *pairs["holdout"]], root, args.max_pixels, args.max_tokens)
         for model in args.models
@@ -108,7 +135,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         write_jsonl(Path(args.out) / f"{name}.jsonl", rows)
     write_json(Path(args.out) / "card.json", card)
     draw_card(Path(args.out) / "card.png", card, taxonomy)
-    facts = {"seed": args.seed, "taxonomy": taxonomy.digest, "prompt": prompt.identity()}
     write_run(
         "cprt pairs",
         args.out,

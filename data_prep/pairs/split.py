@@ -30,6 +30,12 @@ def draw_balanced(labels: Sequence[Label], size: int, seed: int) -> tuple[list[L
     return [drawn[i] for i in rng.permutation(len(drawn))], rest
 
 
+def draw_part(labels: Sequence[Label], share: float, seed: int) -> list[Label]:
+    """A ``share`` of the labels, in their own proportions of levels."""
+    counts = [sum(label.level == level for label in labels) for level in LEVELS]
+    return _draw(labels, proportional(counts, round(share * len(labels))), np.random.default_rng([seed, 2]))[0]
+
+
 def _draw(labels: Sequence[Label], quota: Sequence[int], rng: np.random.Generator) -> tuple[list[Label], list[Label]]:
     drawn, rest = [], []
     by_id = sorted(labels, key=lambda label: label.id)

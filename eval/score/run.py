@@ -173,8 +173,8 @@ def settle(args: ScoreArguments, taxonomy: Taxonomy) -> tuple[Prompt, ModelSpec]
     if trained is None and args.adapter is not None and (Path(args.adapter) / "run.json").is_file():
         note(of_unknown_training(args.adapter))
     prompt = choose_prompt(args.prompt, args.target, trained, taxonomy, otherwise="attributes")
-    if trained is not None and prompt.digest != trained.digest:
-        note(asked_otherwise(str(args.adapter), trained))
+    if args.adapter is not None and (otherwise := asked_otherwise(args.adapter, trained, prompt)):
+        note(otherwise)
     if prompt.target == "score" and args.flag_by == "composed":
         raise InputError("flag_by composed needs target attributes: without them there is nothing to compose")
     has_lists = args.structured and prompt.target == "attributes" and args.base_url is None

@@ -810,7 +810,13 @@ def test_an_adapter_is_asked_as_it_was_trained_unless_told(adapter, tmp_path, ca
     assert asked([str(folder)], None) == asked([str(folder)], None, "taxonomy") == trained
     assert asked([], None) == asked([str(folder)], "score") == build("taxonomy", "score")
     assert "was trained with --prompt taxonomy --target attributes: asked otherwise" in capsys.readouterr().out
+    mixed = {**trained.identity(), "also": build("taxonomy", "score").identity()}
+    (folder / "run.json").write_text(json.dumps({"prompt": mixed}))
+    assert asked([str(folder)], None) == trained
+    assert asked([str(folder)], "score") == build("taxonomy", "score")
+    assert capsys.readouterr().out == ""  # it was trained so too
     assert asked([str(folder)], None, "zero_shot") == build("zero_shot", "score")
+    assert "asked otherwise" in capsys.readouterr().out
     own = tmp_path / "own.yaml"
     own.write_text("name: own\npolicy: How bad is it?\nphoto: first\n")
     (folder / "run.json").write_text(json.dumps({"prompt": build(str(own)).identity()}))

@@ -108,6 +108,7 @@ def test_a_launcher_that_contradicts_the_recipe_is_refused(sft, monkeypatch, tmp
         ("--average_tokens_across_devices false", "average_tokens_across_devices must be true"),
         ('--accelerator_config {"split_batches":true}', "split_batches must be false"),
         ("--activation_offloading true", "there is no GPU here"),
+        ("--bf16 true --use_cpu false", "bf16 needs a GPU that has it, and there is none; --use_cpu true trains on"),
         ("--padding_free true", "the options make no trainer (Padding-free"),
         ("--use_liger_kernel true", "use_liger_kernel needs the package liger-kernel"),
         ("--fsdp full_shard", "the options make no trainer ("),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,10 +13,10 @@ from PIL import Image
 
 from cprt.errors import InputError
 from cprt.models.checkpoint import load_model, load_processor
-from cprt.prompts import arrange
+from cprt.prompts import arrange, build, digest
 from cprt.records import Pair, read_pairs
 from train.checks import preview_labels
-from train.pair_dataset import IGNORED, pair_collator, pair_dataset
+from train.pair_dataset import IGNORED, check_pairs, digests, pair_collator, pair_dataset, prompt_of
 
 MAX_PIXELS = 9216
 FAMILIES = {"qwen3_vl": ("demo_base", "<|im_end|>"), "mllama": ("tiny_mllama", "<|eot_id|>")}
@@ -158,3 +160,20 @@ def test_a_missing_image_is_named(family):
     gone = Pair("some-id", ["images/val2017/gone.jpg"], family.pairs[0].prompt, family.pairs[0].completion)
     with pytest.raises(InputError, match=r"images/val2017/gone\.jpg: no such image \(pair 'some-id'\)"):
         pair_dataset([family.pairs[0], gone], family.images, family.name)
+
+
+def test_two_prompts_are_trained_where_the_record_beside_the_pairs_names_both(demo, demo_base, tmp_path, capsys):
+    pairs = read_pairs(demo.short_pairs / "train.jsonl")[:8]
+    other = replace(pairs[1], prompt=build("intuition").messages())
+    mixed, file, processor = [pairs[0], other, *pairs[2:]], tmp_path / "train.jsonl", load_processor(str(demo_base))
+    with pytest.raises(InputError, match=f"pair {other.id!r} is asked otherwise than {pairs[0].id!r}"):
+        check_pairs(mixed, file, processor, 8)
+    named = {"sha256": digest(pairs[0].prompt), "also": {"sha256": digest(other.prompt)}}
+    (tmp_path / "run.json").write_text(json.dumps({"prompt": named}))
+    check_pairs(mixed, file, processor, 8)
+    assert prompt_of(mixed, file) == named and digests(mixed) == sorted([named["sha256"], named["also"]["sha256"]])
+    third = [*mixed[:-1], replace(mixed[-1], prompt=build("zero_shot_hints").messages())]
+    with pytest.raises(InputError, match="is asked otherwise than"):
+        check_pairs(third, file, processor, 8)
+    assert capsys.readouterr().out == ""
+    assert prompt_of(pairs, file)["name"] is None and "does not name the prompt" in capsys.readouterr().out

@@ -9,6 +9,7 @@ import os
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,37 @@ def test_prompts_that_differ(demo_base, mixed_demo, pairs, tmp_path):
     gradient, _ = compare(ours, stock, steps=1)
     assert 0 < lengths[0] < whole[0]
     assert gradient < GRADIENT_TOLERANCE
+
+
+def test_windows_that_mix_both_questions(demo_base, mixed_demo, long_pairs, tmp_path):
+    """Pairs that ask for the score among those that ask for attributes: what is shared is the taxonomy alone."""
+    alone = build_prompt("taxonomy", "score").messages()
+    assert long_pairs[0].prompt == build_prompt("taxonomy", "attributes").messages()
+    mixed = [
+        replace(
+            pair,
+            prompt=alone,
+            completion=[{"role": "assistant", "content": [{"type": "text", "text": f'{{"score": {pair.score:.3f}}}'}]}],
+        )
+        if number % 4 in (0, 1) or number < 8
+        else pair
+        for number, pair in enumerate(long_pairs[:16])
+    ]
+    options = dict(
+        per_device_train_batch_size=2,
+        gradient_accumulation_steps=4,
+        max_steps=2,
+        train_sampling_strategy="sequential",
+    )
+    ours, stock = (
+        build(demo_base, mixed_demo.images, mixed, tmp_path, share=share, **options) for share in (True, None)
+    )
+    lengths = record_prefixes(ours)
+    (our_gradients, adapter, losses), (gradients, expected, stock_losses) = train(ours), train(stock)
+    assert lengths[0] > lengths[1] > 500  # the first window asks for the score alone, the second for both
+    assert losses == pytest.approx(stock_losses, rel=1e-5)
+    assert all(difference(one, other) < GRADIENT_TOLERANCE for one, other in zip(our_gradients, gradients, strict=True))
+    assert difference(adapter, expected) < WEIGHT_TOLERANCE
 
 
 @pytest.mark.parametrize("with_image", [(0, 1, 0, 1), (1, 0, 0, 1), (1, 1, 0, 0), (0, 0, 0, 0)])

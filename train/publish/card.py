@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cprt.models.adapter import recorded_prompt
+from cprt.models.adapter import recorded_digests, recorded_prompt
 from cprt.prompts import Prompt, arrange
 from cprt.records import inside
 from cprt.taxonomy import Taxonomy
@@ -65,7 +65,7 @@ def model_card(
         "license": metadata.license,
         "step": source.step,
         "measured": measured and vars(measured),
-        "trained_prompt": inside(record, "prompt").get("sha256"),
+        "trained_prompts": recorded_digests(record),
         "pairs_digest": inside(record, "inputs", "pairs").get("sha256"),
         "recipe": _recipe(source, record),
         "message": _message(prompt, source.family),

@@ -35,7 +35,7 @@ _MIX_UPS = (
     ("prediction", "label", "a judge's file where a classifier's belongs?"),
 )
 
-_COLUMNS = ("filename", "class", "response", "label")
+COLUMNS = ("filename", "class", "response", "label")
 Key = tuple[str, str]  # class, name of the file
 Row = tuple[str, str, str, str]  # filename, class, response, label
 
@@ -55,9 +55,9 @@ class Verdict:
 
 def write_verdicts(folder: Path, images: Iterable[Row], controls: Iterable[tuple[str, *Row]] | None = None) -> None:
     """judge.csv and controls.csv of a judge on one set-up, the kind first in rows of controls."""
-    write_csv(folder / "judge.csv", _COLUMNS, images)
+    write_csv(folder / "judge.csv", COLUMNS, images)
     if controls is not None:
-        write_csv(folder / "controls.csv", ("kind", *_COLUMNS), controls)
+        write_csv(folder / "controls.csv", ("kind", *COLUMNS), controls)
 
 
 def read_judge(path: str | Path) -> dict[Key, Verdict]:

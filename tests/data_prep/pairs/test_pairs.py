@@ -66,6 +66,33 @@ def test_every_pair_asks_the_evaluation_prompt_and_answers_the_truth(labelled: P
         assert (pair.level, pair.score, pair.images) == (label.level, label.score, [label.image])
 
 
+def test_mixed_pairs_are_asked_each_as_its_own_target(labelled: Path, capsys):
+    mixed = ("--target", "mixed", "--size", "40")
+    train, holdout = pairs_of(labelled, *mixed, "--shares", "0.25", "0.75")
+    both = {
+        target: {pair.id: pair for pair in pairs_of(labelled, "--target", target, "--size", "40", name=target)[0]}
+        for target in ("score", "attributes")
+    }
+    asked = {target: [pair for pair in train if pair == both[target][pair.id]] for target in both}
+    assert [len(pairs) for pairs in asked.values()] == [10, 30] and len(train) == 40
+    assert [pair.id for pair in train] == list(both["score"])  # the same photos in the same order
+    levels, of_score = (Counter(pair.level for pair in pairs) for pairs in (train, asked["score"]))
+    assert all(abs(of_score[level] - levels[level] / 4) < 1 for level in LEVELS)
+    prompts = {target: build("taxonomy", target) for target in both}
+    assert holdout and all(pair.prompt == prompts["attributes"].messages() for pair in holdout)
+    record = json.loads((labelled / "pairs" / "run.json").read_text())
+    assert record["prompt"] == {**prompts["attributes"].identity(), "also": prompts["score"].identity()}
+    assert record["config"]["shares"] == [0.25, 0.75]
+    assert "10 training pairs ask for the score, 30 for attributes" in capsys.readouterr().out
+
+    halves, again, other = (
+        pairs_of(labelled, *mixed, "--seed", seed, name=name)[0] for seed, name in (("0", "a"), ("0", "b"), ("1", "c"))
+    )
+    assert halves == again
+    alone = [{pair.id for pair in pairs if pair.prompt == prompts["score"].messages()} for pairs in (halves, other)]
+    assert len(alone[0]) == len(alone[1]) == 20 and alone[0] != alone[1]
+
+
 def test_the_draw_is_balanced_seeded_and_disjoint_from_the_holdout(labelled: Path, capsys):
     train, holdout = pairs_of(labelled, "--size", "40", "--seed", "3")
     assert Counter(pair.level for pair in train) == {1: 12, 2: 5, 3: 12, 4: 11}  # level 2 gives all it has left
@@ -172,6 +199,12 @@ def test_what_cannot_be_trained_on_is_refused_before_anything_is_written(labelle
         (["--size", "0"], "size must be at least 1"),
         (["--seed", "-1"], "seed must not be negative"),
         (["--prompt", "intuition", "--target", "attributes"], "needs prompt taxonomy"),
+        (["--prompt", "intuition", "--target", "mixed"], "target mixed needs prompt taxonomy"),
+        (["--shares", "0.5", "0.5"], "shares goes with target mixed"),
+        (["--target", "mixed", "--shares", "0.5"], "shares must be two numbers above 0 that make 1"),
+        (["--target", "mixed", "--shares", "0.7", "0.5"], "shares must be two numbers above 0 that make 1"),
+        (["--target", "mixed", "--shares", "0", "1"], "shares must be two numbers above 0 that make 1"),
+        (["--target", "mixed", "--shares", "0.001", "0.999"], "of 80 training pairs, 0 would ask for the score"),
         (["--images", "nowhere"], "nowhere: is not a folder"),
     ],
 )
