@@ -32,7 +32,7 @@ from train.pair_dataset import IGNORED
 
 @dataclass
 class Window:
-    """One accumulation window: its prefix, and once computed, the prefix's keys and values, their leaves, its logits."""
+    """One accumulation window: its prefix, and once computed, the keys and values, their leaves, and the logits."""
 
     prefix: torch.Tensor  # (1, P) token ids
     computed: KeysValues | None = None
@@ -71,6 +71,8 @@ class SharedPrefixTrainer(SFTTrainer):
                 # A label is predicted by the token before it, which must therefore be in the rest.
                 labelled = (batch["labels"] != IGNORED).any(dim=0).nonzero()
                 length = min(length, int(labelled[0, 0]) - 1) if len(labelled) else length
+            if self.is_fsdp_enabled:  # each gathers weights in step with the others: all share, or none
+                length = int(self.accelerator.gather(torch.tensor([length], device=device)).min())
             if length > 0:
                 self._window = Window(batches[0]["input_ids"][:1, :length].to(device))
         return batches, num_items

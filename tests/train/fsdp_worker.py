@@ -1,6 +1,6 @@
 """What test_scale.py runs in two processes that share one copy of the weights: trainings of one adapter, each saved.
 
-accelerate launch --config_file configs/accelerate/fsdp2.yaml --num_processes 2 --mixed_precision no tests/train/fsdp_worker.py JSON
+accelerate launch --config_file configs/accelerate/fsdp2.yaml --num_processes 2 --mixed_precision no fsdp_worker.py JSON
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -12,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from accelerate.commands.config.config_args import load_config_from_file
+from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.utils import DistributedType
 from harness import Tensors, build, difference, trainable
 from harness import train as trained
@@ -32,17 +35,38 @@ KINDS = {
     "multi_gpu": DistributedType.MULTI_GPU,
     "fsdp2": DistributedType.FSDP,
     "deepspeed_zero3": DistributedType.DEEPSPEED,
+    "several_machines": DistributedType.MULTI_GPU,
+    "several_machines_fsdp2": DistributedType.FSDP,
 }
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_accelerate_reads_its_configurations(name, root):
-    """Every key is known to the launcher, the kind is the stated one, and the number of processes is left open."""
+def test_accelerate_reads_its_configurations(name, root, monkeypatch):
+    """Every key is known, the kind is the stated one, the number of processes is open; each opens with its launch."""
+    monkeypatch.chdir(root)
     path = CONFIGS / f"{name}.yaml"
     config = load_config_from_file(str(path))
     assert config.distributed_type == KINDS[name]
     assert config.num_processes == (1 if name == "one_gpu" else -1)
-    assert path.read_text().startswith(f"# accelerate launch --config_file {path.relative_to(root)} ")
+    note = re.sub(r"\s*\\?\n# *", " ", path.read_text())  # its lines as one
+    if "several" in name:
+        assert note.startswith("# SLURM, two machines of four GPUs")
+        assert "srun --nodes 2 --ntasks-per-node 1 --gpus-per-node 4 bash -c 'accelerate launch " in note
+    else:
+        assert note.startswith("# accelerate launch ")
+    lines = re.findall(r"accelerate launch (--config_file \S+ .*?--config configs/sft/\w+.yaml)", note)
+    assert len(lines) == (2 if "several" in name else 1)
+    for line in lines:
+        line = (
+            re.sub(r"\$\(.*?\)", "host", line).replace("$SLURM_NODEID", "1").replace("machine_rank N", "machine_rank 1")
+        )
+        launch, *_ = _validate_launch_command(launch_command_parser().parse_args(shlex.split(line)))
+        assert launch.config_file == str(path.relative_to(root)) and launch.training_script == "train/sft.py"
+        assert launch.multi_gpu is (KINDS[name] == DistributedType.MULTI_GPU)
+        assert launch.use_fsdp is (KINDS[name] == DistributedType.FSDP)
+        if "several" in name:
+            assert (launch.num_machines, launch.num_processes, int(launch.machine_rank)) == (2, 8, 1)
+            assert (launch.main_process_ip.lower(), launch.main_process_port) == ("host", 29500)
 
 
 def test_these_are_all_configurations():
@@ -93,7 +117,7 @@ def test_a_run_that_is_not_sharded_as_configured_is_refused(kind, reason, demo, 
 def test_a_sharded_run_is_that_of_one_process(demo_base, mixed_demo, root, tmp_path):
     """Two processes that each hold half of every weight (FSDP2): gradients, losses and the adapter that they save.
 
-    With TRL's trainer, and with the shared prefix, without and with checkpointing; sharding and saving are Accelerate's.
+    With TRL's trainer, and with the shared prefix, without and with checkpointing. Accelerate shards and saves.
     """
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
@@ -166,8 +190,8 @@ def test_four_bits(demo_base, demo, root, tmp_path, monkeypatch, capsys):
 def test_the_shared_prefix_is_exact_in_four_bits(demo_base, mixed_demo, tmp_path):
     """Every gradient is stock TRL's with the same quantised weights.
 
-    TRL rounds a QLoRA adapter to bfloat16. In float32 the two agree as they do without quantisation; as it is, sharing is
-    no further from these gradients than stock is.
+    TRL rounds a QLoRA adapter to bfloat16. In float32 the two agree as they do without quantisation; as it is, sharing
+    is no further from these gradients than stock is.
     """
     pairs = read_pairs(mixed_demo.short_pairs / "train.jsonl")[:4]
 
