@@ -108,6 +108,7 @@ class SharedPrefixTrainer(SFTTrainer):
                 ).sum()
                 loss = loss + (carried - carried.detach())
             if self.is_fsdp_enabled:
+                assert window.logits is not None
                 loss = loss + 0.0 * window.logits.sum()
             self._window = None  # frees the graph with the backward pass
         return loss

@@ -262,7 +262,7 @@ def test_two_machines_train_what_one_process_does(sft, demo, root, tmp_path):
         ]
         said = [machine.communicate(timeout=600) for machine in machines]
         assert [machine.returncode for machine in machines] == [0, 0], said
-        assert "(2 x 1 on each of 2 processes)" in said[0][0] and not said[1][0].strip()
+        assert "(2 x 1 on each of 2 processes)" in said[0][0] and "on each of" not in said[1][0]
         assert difference(load_file(output / "adapter_model.safetensors"), one) < 1e-4
 
 
