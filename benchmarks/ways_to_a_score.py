@@ -1,7 +1,7 @@
 """The ways to a score from the same answers, on all photos: figures with intervals, paired differences to the stated.
 
-    cprt eval --config configs/eval/demo.yaml --adapter outputs/demo/adapter --structured true --out outputs/demo/held
-    python benchmarks/ways_to_a_score.py --predictions outputs/demo/held/predictions.jsonl \\
+    make demo
+    python benchmarks/ways_to_a_score.py --predictions outputs/demo/tuned/predictions.jsonl \\
         --labels outputs/demo/test.jsonl
 
 Only photos that have a score in every way are counted; with structured answers these are all. ``--calibrate`` with

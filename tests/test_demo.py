@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -52,10 +53,14 @@ def test_the_tuned_model_has_learnt_what_the_base_does_not_know(outputs: Path):
     base, tuned = summary["base"], summary["tuned"]
     assert base.keys() >= FIGURES and tuned.keys() >= FIGURES
     assert base["n"] == tuned["n"] >= 300
+    assert base["coverage"] == tuned["coverage"] == 1
     assert base["spearman"] is None or base["spearman"] <= 0.3
     assert tuned["spearman"] >= 0.9
     assert tuned["mae"] <= 0.06
-    assert tuned["coverage"] >= 0.98
+    base_lists, lists = base["decodings"]["level_mean"], tuned["decodings"]["level_mean"]
+    assert 0.15 < base_lists["spearman"] < 0.5 and base_lists["ci"]["spearman"][0] > 0  # mediocre, and not mute
+    assert lists["spearman"] >= 0.9 and lists["mae"] < tuned["mae"]
+    assert lists["level_accuracy"] > base_lists["level_accuracy"] + 0.3
     assert summary["seconds"] > 0
 
 
@@ -70,6 +75,7 @@ def test_the_held_out_drawings_share_no_seed_with_training(outputs: Path):
 def test_what_is_printed_is_what_a_user_would_type_and_where_things_lie(outputs: Path):
     said = (outputs / "said.txt").read_text()
     assert "$ accelerate launch train/sft.py --config configs/sft/demo.yaml\n" in said
+    assert re.search(r"Tuned against base, over lists: Spearman \+0\.[3-8]\d\d \[0\.", said)
     assert "Spearman" in said and 'the loss is taken on:\n  \'{"attributes": [' in said
     for name in ("scores.png", "summary.json", "tuned/predictions.jsonl", "adapter", "data"):
         assert f"outputs/demo/{name}" in said and (outputs / name).exists()

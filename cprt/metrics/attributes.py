@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from cprt.metrics.bootstrap import Floats, interval, resample
+from cprt.metrics.bootstrap import ClusteredShare, Floats, apart, interval, resample, wilson_interval
 from cprt.scoring import severities
 from cprt.taxonomy import Taxonomy
 
 FIGURES = ("precision", "recall", "f1")
+_BESIDE = {"precision": 1, "recall": 2}  # what is counted beside TP: the row of the counts below
 BINS = 10  # of the reliability of probabilities
 
 
@@ -38,6 +39,10 @@ def evaluate_attributes(
     composed severity would rise, on the mean over all images, were it not ``missed``, and fall, were it not
     ``invented``, with ``costliest`` as the one error that costs most. What is undefined (the precision of what is never
     named) is None, and left out of the means.
+
+    Intervals of precision and recall are Wilson's, of counts over several attributes at the number of independent ones
+    that they are worth (attributes of one image are not independent): with the bootstrap's, 3 of 3 would be certain.
+    Those of F1 and macro means are bootstraps, None where all resamples say the same.
     """
     taxonomy = taxonomy or Taxonomy.default()
     ids = [id for id in truth if id in named]
@@ -56,12 +61,21 @@ def evaluate_attributes(
         counts = np.concatenate([np.einsum("cna,nb->cab", cells, weight) for weight in weights], axis=2)
         resampled = _figures(counts, members)
 
+    every = list(range(len(taxonomy.keys)))
+    pooled = [*([column] for column in every), *members.values(), every]
+
+    def bounds(name: str, row: int) -> list[float] | None:
+        if name not in _BESIDE or row == len(pooled):  # F1 is no share, macro no share of counts
+            return apart(interval(resampled[name][row])) if resampled else None
+        right, wrong = (cells[cell][:, pooled[row]].sum(axis=1) for cell in (0, _BESIDE[name]))
+        if row < len(every):
+            return wilson_interval(right.sum(), (right + wrong).sum())
+        return ClusteredShare.of(right, right + wrong).interval
+
     def entry(row: int) -> dict[str, Any]:
         figures = {name: _plain(point[name][row, 0]) for name in FIGURES}
-        intervals = {
-            name: interval(resampled[name][row]) for name in FIGURES if resampled and figures[name] is not None
-        }
-        return {**figures, "ci": {name: intervals.get(name) for name in FIGURES} if resampled else {}}
+        known = {name: None if figure is None else bounds(name, row) for name, figure in figures.items()}
+        return {**figures, "ci": known if resampled else {}}
 
     support = present.sum(axis=0)
     return {

@@ -245,7 +245,8 @@ def evaluate(
         resamples: bootstrap resamples; 0 leaves ``ci`` empty of all but coverage. Cost grows as n log n each.
 
     Intervals are 95% percentile bootstraps over the rows with a score; resamples in which a figure is undefined are
-    left out and counted in ``ci_method``, and beyond 5% of them there is no interval. That of coverage is Wilson's.
+    left out and counted in ``ci_method``, and beyond 5% of them there is no interval. Those of coverage and level
+    accuracy, which are shares of rows, are Wilson's.
 
     Raises InputError on an id that is doubled or has no label, and on values outside their range.
     """
@@ -281,6 +282,8 @@ def evaluate(
                 chance["p"] = p_value(values - chance["accuracy"])
         for name, values in sampled_shares(truth, prediction, true_levels, pairs, weights).items():
             sampled_intervals[name] = None if sampled[name] is None else interval(values)
+        share = figures["level_accuracy"]
+        intervals["level_accuracy"] = None if share is None else wilson_interval(share * len(covered), len(covered))
         one_hot = np.eye(16)[(true_levels - 1) * 4 + predicted_levels - 1].T  # (16, N)
         counts = np.concatenate([one_hot @ weight for weight in weights], axis=1)
         cell_intervals = [[interval(row) for row in level] for level in counts.reshape(4, 4, -1)]
@@ -297,7 +300,7 @@ def evaluate(
         ci_method={
             "confidence": CONFIDENCE,
             "bootstrap": "percentile, over rows with a score",
-            "coverage": "Wilson",
+            "coverage, level_accuracy": "Wilson",
             "resamples": resamples,
             "seed": seed,
             "undefined_resamples": {name: count for name, count in undefined.items() if count},

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cprt.metrics.attribute_rows import HEADS as ATTRIBUTE_HEADS
+from cprt.metrics.attribute_rows import attribute_rows, costliest
 from cprt.metrics.results import Metrics
 from cprt.pages.colors import DARK, LIGHT
 from cprt.pages.listing import Cell, Column, Listing, Part, cell, level
@@ -65,8 +67,9 @@ def page(
         markdown=markdown(worked.results_table(metrics)),
         latex=latex(worked.results_table(metrics)),
         error_groups=worked.error_groups(metrics, taxonomy),
-        attributes={name: found for name in runs if (found := worked.attribute_rows(metrics[name], taxonomy))},
-        attribute_heads=worked.AttributeRow.HEADS,
+        attributes={name: found for name in runs if (found := attribute_rows(metrics[name], taxonomy))},
+        attribute_heads=ATTRIBUTE_HEADS,
+        costliest={name: costliest(metrics[name], taxonomy) for name in runs},
         few_scores={name: worked.few_scores(found) for name, found in runs.items()},
         provenance={name: worked.provenance(records.get(name, {})) for name in runs},
         comparison=comparison,

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from cprt.metrics.bootstrap import interval
 from cprt.metrics.breakdown import GroupError
 from cprt.metrics.results import Figures, Metrics
-from cprt.records import Label, Prediction, inside
+from cprt.records import Label, Prediction
 from cprt.scoring import level_of
 from cprt.taxonomy import LEVELS, Taxonomy
 from eval.metrics import HEADS
@@ -172,38 +172,6 @@ def error_groups(metrics: Mapping[str, Metrics], taxonomy: Taxonomy) -> dict[str
 
 
 _GROUPINGS = {"level": "true level", "attributes": "number of attributes", "attribute": "attribute present"}
-
-
-@dataclass(frozen=True)
-class AttributeRow:
-    """How well one attribute is seen, or all of one level. ``figures``: of each of ``HEADS``, value and interval."""
-
-    HEADS = ("Precision", "Recall", "ROC area", "Average precision", "Brier", "Cost of misses", "Cost of inventions")
-
-    name: str
-    support: int | None
-    figures: list[tuple[float | None, Any]]
-
-
-def attribute_rows(metrics: Metrics, taxonomy: Taxonomy) -> list[AttributeRow]:
-    """The attributes in the taxonomy's order, then the levels; none where no attribute was named."""
-    places = [("per_attribute", key, taxonomy.names[key]) for key in taxonomy.keys]
-    places += [("levels", str(level.level), f"level {level.level}") for level in taxonomy.levels]
-    found = []
-    for kind, key, name in places if metrics.attributes else []:
-        seen, costs = inside(metrics.attributes, kind, key), inside(metrics.attributes, "costs", key)
-        chances = inside(metrics.attribute_probabilities, kind, key)
-        figures = [
-            (of.get(figure), inside(of, "ci").get(figure))
-            for of, names in (
-                (seen, ("precision", "recall")),
-                (chances, ("auc", "average_precision", "brier")),
-                (costs, ("missed", "invented")),
-            )
-            for figure in names
-        ]
-        found.append(AttributeRow(name, seen.get("support"), figures))
-    return found
 
 
 # --- Tables ------------------------------------------------------------------------------------------------------

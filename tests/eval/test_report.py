@@ -490,6 +490,8 @@ def test_attributes_stand_with_their_figures_and_what_errors_cost(tmp_path: Path
     assert len(cells) == 2 and cells[0][:4] == cells[1][:4] and cells[1][4:7] == ["–"] * 3
     assert cells[0][2].startswith("0.667") and cells[0][6].startswith("0.240")
     invented = measured.attributes["costs"]["age"]["invented"]
+    missed = measured.attributes["costs"]["biometrics"]["missed"]
+    assert html.count(f"The costliest error: biometrics missed, which takes {missed:.3f} [") == 2
     assert invented == pytest.approx(severity((0, 0, 1, 0)).score / 3)
     assert cells[0][8].startswith(figure(invented))
     assert any(row[0] == "level 1" and len(row) == 9 for row in Parsed(html).rows if row)

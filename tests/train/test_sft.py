@@ -15,11 +15,14 @@ import torch
 from peft import PeftModel
 from safetensors.torch import load_file
 
+import data_prep.pairs.run
 import train.sft
 from cprt.config import run
 from cprt.models.checkpoint import load_model
 from cprt.prompts import build
 from cprt.provenance import file_digest
+from cprt.taxonomy import Taxonomy
+from eval.judges import from_options
 
 # A pixel cap other than the one that the base brings along, so that it shows where it comes from.
 STEPS = [
@@ -167,6 +170,29 @@ def test_checkpoints_resume(launched, sft, demo, tmp_path):
     assert status == 0, line
     resumed, whole = (load_file(folder / "adapter_model.safetensors") for folder in (copy, output))
     assert all(torch.equal(resumed[name], whole[name]) for name in whole)
+
+
+@pytest.mark.slow
+def test_mixed_pairs_train_one_adapter_that_is_asked_both_ways(sft, demo, tmp_path, capsys):
+    """The whole way from ``cprt pairs``; on the hold-out it is asked for attributes, which two steps do not teach."""
+    pairs = tmp_path / "pairs"
+    mixed = {"labels": demo.train_labels, "images": demo.images, "out": pairs, "target": "mixed", "size": 32}
+    data_prep.pairs.run.main([word for name, value in mixed.items() for word in (f"--{name}", str(value))])
+    watched = ["--eval_strategy", "steps", "--eval_steps", "2", "--holdout_size", "4", "--max_new_tokens", "8"]
+    output = tmp_path / "adapter"
+    where = ["--pairs", str(pairs), "--images", str(demo.images), "--output_dir", str(output)]
+    status, line = sft("--config", "configs/sft/demo.yaml", *where, *STEPS, *watched)
+    assert status == 2 and "no answer on the hold-out holds a score" in line
+    (row,) = [json.loads(text) for text in (output / "learning.jsonl").read_text().splitlines()]
+    assert row["step"] == 2 and row["n"] == 4
+    prompts = {target: build("taxonomy", target) for target in ("score", "attributes")}
+    record = json.loads((output / "run.json").read_text())
+    assert record["prompt"] == {**prompts["attributes"].identity(), "also": prompts["score"].identity()}
+    assert "it answers both" in (output / "README.md").read_text()
+    for target, asked in ((None, "attributes"), ("score", "score"), ("attributes", "attributes")):
+        (judge,) = from_options("m", [str(output)], [], target, "greedy", False, Taxonomy.default())
+        assert judge.prompt == prompts[asked]
+    assert "asked otherwise" not in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -10,11 +10,13 @@ from typing import Any
 
 from cprt.errors import InputError
 from cprt.files import read_yaml
+from cprt.metrics.attribute_rows import attribute_rows, costliest
 from cprt.metrics.results import Metrics
 from cprt.numbers import is_number
 from cprt.paper import TUNED, table6
 from cprt.provenance import model_digest, run_path
 from cprt.records import inside, read_json
+from cprt.taxonomy import Taxonomy
 
 # The paper's figures in its order (Table 3), as metrics.json names them.
 FIGURES = {
@@ -43,7 +45,8 @@ def facts() -> dict[str, Any]:
 class Measured:
     """``metrics.json`` as ``cprt eval`` or ``cprt metrics`` writes it, and what is known of how it came about.
 
-    ``is_own`` says whether its run record names this very adapter; None where there is no such record.
+    ``is_own`` says whether its run record names this very adapter; None where there is no such record. ``attributes``:
+    the rows of ``cprt.metrics.attribute_rows``, none where the judge named no attributes.
     """
 
     figures: dict[str, float | None]
@@ -52,9 +55,11 @@ class Measured:
     statuses: dict[str, int]
     is_own: bool | None
     prompt: str | None
+    attributes: list[dict[str, Any]]
+    costliest: str | None
 
     @staticmethod
-    def read(file: Path, adapter: Path) -> Measured:
+    def read(file: Path, adapter: Path, taxonomy: Taxonomy) -> Measured:
         """Raises InputError for a file that is none, and for the metrics of another model."""
         metrics = Metrics.read(file)
         for name, fits in (("n", metrics.n > 0), ("coverage", metrics.coverage is not None)):
@@ -72,6 +77,8 @@ class Measured:
             metrics.status_counts,
             True if measured else None,
             inside(record or {}, "prompt").get("sha256"),
+            [vars(row) for row in attribute_rows(metrics, taxonomy)],
+            costliest(metrics, taxonomy),
         )
 
     @staticmethod

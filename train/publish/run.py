@@ -82,7 +82,7 @@ def prepare(args: PublishArguments, stage: Path) -> list[Tree]:
     """Stage every branch under ``stage``, checked. Raises InputError; nothing has been sent by then."""
     source = Source.read(Path(args.adapter))
     taxonomy = Taxonomy.load(args.taxonomy)
-    measured = Measured.read(Path(args.metrics), source.folder) if args.metrics else None
+    measured = Measured.read(Path(args.metrics), source.folder, taxonomy) if args.metrics else None
     if args.data == "other":
         print("note: the card will not describe the data; --data vispr or --data drawings does")
     trees = [_stage(args, source, args.revision, measured, taxonomy, stage)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 from sklearn.metrics import (
     average_precision_score,
     brier_score_loss,
@@ -13,6 +14,7 @@ from sklearn.metrics import (
 
 from cprt.guidance.advice import compose
 from cprt.metrics.attributes import FIGURES, evaluate_attributes, evaluate_probabilities
+from cprt.metrics.bootstrap import ClusteredShare
 from cprt.taxonomy import Taxonomy
 
 KEYS = Taxonomy.default().keys
@@ -55,21 +57,27 @@ def test_figures_equal_scikit_learns():
         assert found["macro"][name] == pytest.approx(np.nanmean(values))
 
 
-def test_intervals_are_those_of_the_resampled_images():
+def test_intervals_are_wilsons_and_those_of_the_resampled_images():
     present, named = drawn(40)
     found = evaluate_attributes(as_sets(present), as_sets(named), resamples=100, seed=3)
     rows = np.random.default_rng(3).integers(40, size=(100, 40))
-    resampled = [precision_recall_fscore_support(present[row], named[row], average="micro")[:3] for row in rows]
-    for name, values in zip(FIGURES, np.transpose(resampled), strict=True):
-        assert found["micro"]["ci"][name] == pytest.approx(np.percentile(values, [2.5, 97.5]).tolist())
-    first = [
-        precision_recall_fscore_support(present[row, 0], named[row, 0], average="binary", zero_division=np.nan)[0]
-        for row in rows
-    ]
-    assert found["per_attribute"][KEYS[0]]["ci"]["precision"] == pytest.approx(
-        np.nanpercentile(first, [2.5, 97.5]).tolist()
-    )
+    f1 = [precision_recall_fscore_support(present[row], named[row], average="micro")[2] for row in rows]
+    assert found["micro"]["ci"]["f1"] == pytest.approx(np.percentile(f1, [2.5, 97.5]).tolist())
+    both = (present * named).astype(int)
+    for name, whole in (("precision", named), ("recall", present)):
+        bounds = binomtest(both[:, 0].sum(), int(whole[:, 0].sum())).proportion_ci(method="wilson")
+        assert found["per_attribute"][KEYS[0]]["ci"][name] == pytest.approx([bounds.low, bounds.high])
+        pooled = ClusteredShare.of(both.sum(axis=1), whole.sum(axis=1)).interval
+        assert found["micro"]["ci"][name] == pytest.approx(pooled)
     assert found["per_attribute"][KEYS[-1]]["ci"]["recall"] is None
+
+
+def test_three_of_three_is_not_certain():
+    sets = {str(image): {KEYS[0]} for image in range(3)}
+    found = evaluate_attributes(sets, sets)["per_attribute"][KEYS[0]]
+    assert found["precision"] == found["recall"] == found["f1"] == 1
+    low, high = binomtest(3, 3).proportion_ci(method="wilson")
+    assert found["ci"] == {"precision": pytest.approx([low, high]), "recall": pytest.approx([low, high]), "f1": None}
 
 
 def test_images_without_named_attributes_count_against_coverage_only():

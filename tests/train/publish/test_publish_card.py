@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import random
 
 import pytest
 import yaml
 from huggingface_hub import ModelCard
 from publishing import BASE, REPO, metrics_of
 
+from cprt.metrics.attributes import evaluate_attributes, evaluate_probabilities
 from cprt.prompts import build
+from cprt.taxonomy import Taxonomy
 
 
 def table(card: str, heading: str) -> list[list[str]]:
@@ -37,6 +40,36 @@ def test_the_cards_metadata_are_the_metrics(publish, hub, trained, tmp_path):
     assert rows[-2] == ["Intra-level pairwise accuracy", "-", "[0.673, 0.773]"]
     assert "ok: 15, unparsed: 1, refused: 0" in card and "names this very adapter by its digest" in card
     assert "The paper has no row for this base." in card
+
+
+def test_the_card_says_how_well_each_attribute_is_seen(publish, hub, trained, tmp_path):
+    """Precision, recall and average precision of the metrics, by level; the costliest error; nothing without them."""
+    taxonomy, rng = Taxonomy.default(), random.Random(0)
+    truth = {str(photo): rng.sample(taxonomy.keys, 4) for photo in range(16)}
+    named = {photo: sorted({*keys[1:], "age"}) for photo, keys in truth.items()}
+    chances = {photo: {key: rng.random() * (key in keys) for key in taxonomy.keys} for photo, keys in named.items()}
+    seen, probable = evaluate_attributes(truth, named), evaluate_probabilities(truth, chances)
+    path = metrics_of(trained, tmp_path / "tuned", attributes=seen, attribute_probabilities=probable)
+    assert publish(trained, "--metrics", str(path))[0] == 0
+    card = hub.tree(REPO)["README.md"].decode()
+    heads, _, *rows = table(card, "Attributes")
+    assert heads == ["attribute", "level", "photos", "precision", "recall", "average precision"]
+    places = [(one.key, taxonomy.names[one.key], one.level, "per_attribute") for one in taxonomy.attributes]
+    places += [(str(one.level), f"level {one.level}", one.level, "levels") for one in taxonomy.levels]
+    assert len(rows) == len(places) == 26
+    for row, (key, name, level, kind) in zip(rows, places, strict=True):
+        assert row[:2] == [name, str(level)]
+        for shown, of, figure in zip(
+            row[3:], (seen, seen, probable), ("precision", "recall", "average_precision"), strict=True
+        ):
+            value, bounds = of[kind][key][figure], of[kind][key]["ci"][figure]
+            interval = "" if bounds is None else f" [{bounds[0]:.3f}, {bounds[1]:.3f}]"
+            assert shown == ("-" if value is None else f"{value:.3f}{interval}")
+    worst = seen["costliest"]
+    how = {"missed": "missed, which takes", "invented": "named where it is not there, which adds"}[worst["error"]]
+    assert f"The costliest error: {taxonomy.names[worst['attribute']]} {how} {worst['cost']:.3f} [" in card
+    assert publish(trained, "--metrics", str(metrics_of(trained, tmp_path / "plain")))[0] == 0
+    assert "## Attributes" not in hub.tree(REPO)["README.md"].decode()
 
 
 @pytest.mark.parametrize(
@@ -143,7 +176,6 @@ def test_metrics_of_another_model_are_refused(publish, hub, trained, tmp_path, e
 
 def test_a_prompt_of_ones_own(publish, hub, copy, edit_json, tmp_path):
     """A prompt from an extended taxonomy is in the card when the taxonomy is given; without it the card says so."""
-    from cprt.taxonomy import Taxonomy
 
     extension = tmp_path / "more.yaml"
     key = Taxonomy.default().keys[-1]
@@ -189,7 +221,6 @@ def test_nothing_smuggles_a_heading_or_a_cell(publish, hub, copy, edit_json, lin
 
 def test_a_prompt_cannot_leave_its_block(publish, hub, copy, edit_json, tmp_path):
     """Nor its string: what Python reads there is the prompt, whatever fences and quotes are in it."""
-    from cprt.taxonomy import Taxonomy
 
     extension, attribute = tmp_path / "more.yaml", Taxonomy.default().attributes[-1]
     odd = 'Is ``` or """ or \\ visible\n```\n# Endorsed?"'
