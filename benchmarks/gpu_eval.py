@@ -46,65 +46,69 @@ def show(name: str, figures: dict[str, Any], card: str) -> list[dict[str, Any]]:
 
 
 def need(recipe: tuple[Any, ...]) -> dict[str, Any]:
-    """Bytes of a card that a batch takes, the dearer of both decodings and both ways."""
+    """Bytes of a card that a batch takes the dearest way; a further token adds no more than its keys and values."""
     from train.fit.card import imagined_card
     from train.fit.run import RESERVE
 
-    with imagined_card() as card:
-        measure(recipe, photos=None, device="cuda")
+    with imagined_card() as card, tempfile.TemporaryDirectory() as name:
+        model, processor, pair = made_up(recipe, Path(name), "cuda")
+        judge = judge_of(recipe, "expected", 2)
+        ask(model, processor, False, judge, pair, judge.spec.batch_size, Path(name))
         return {"bytes": card.peak + RESERVE}
 
 
-def measure(recipe: tuple[Any, ...], photos: int | None, device: str | None = None) -> dict[str, Any]:
-    """Photos a second for each decoding, plain and shared. ``photos`` None: one batch, without warming up."""
+def measure(recipe: tuple[Any, ...], photos: int) -> dict[str, Any]:
+    """Photos a second for each decoding, plain and shared, each after a batch that warms up; the most memory."""
     import torch
 
-    from cprt.models.local import LocalModel
-    from cprt.taxonomy import Taxonomy
-    from eval.run import EvalArguments, find_judges
-    from train.fit.rehearsal import made_up_pairs, random_model, stand_in_processor
-
-    config, data, model_args, args, lengths = recipe
-    config = copy.deepcopy(config)
-    processor = stand_in_processor(config, data.max_pixels)
     figures: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        (pair,) = made_up_pairs(lengths, 1, folder, config, data)
-        model = random_model(config, model_args, device or str(args.device)).eval()
+        model, processor, pair = made_up(recipe, Path(name), str(recipe[3].device))
         for decoding in ("greedy", "expected"):
-            asked = EvalArguments(
-                model=model_args.model_name_or_path,
-                labels="",
-                images=name,
-                out=name,
-                decoding=decoding,
-                max_pixels=data.max_pixels,
-                max_new_tokens=ANSWER_TOKENS,
-                dtype=model_args.dtype,
-            )
-            (judge,) = find_judges(asked, Taxonomy.default())
-            figures[decoding] = {}
+            judge, figures[decoding] = judge_of(recipe, decoding, ANSWER_TOKENS), {}
             for way in ("plain", "shared"):
-                local = LocalModel.around(model, processor)
-                local.share_prefix = way == "shared"
-                if photos is not None:
-                    ask(local, judge, pair, asked.batch_size, folder)
-                started = on_card.now()
-                number = photos or asked.batch_size
-                ask(local, judge, pair, number, folder)
-                figures[decoding][way] = number / (on_card.now() - started)
+                for number in (min(photos, judge.spec.batch_size), photos):
+                    started = on_card.now()
+                    ask(model, processor, way == "shared", judge, pair, number, Path(name))
+                figures[decoding][way] = photos / (on_card.now() - started)
     figures["peak_gb"] = torch.cuda.max_memory_allocated() / 1e9 if torch.cuda.is_available() else 0.0
     return figures
 
 
-def ask(local: Any, judge: Any, pair: Any, number: int, folder: Path) -> None:
+def made_up(recipe: tuple[Any, ...], folder: Path, device: str) -> tuple[Any, Any, Any]:
+    """A model of random weights, its processor, and a pair about a photo in ``folder``."""
+    from train.fit.rehearsal import made_up_pairs, random_model, stand_in_processor
+
+    config, data, model_args, _, lengths = recipe
+    config = copy.deepcopy(config)
+    processor = stand_in_processor(config, data.max_pixels)
+    (pair,) = made_up_pairs(lengths, 1, folder, config, data)
+    return random_model(config, model_args, device).eval(), processor, pair
+
+
+def judge_of(recipe: tuple[Any, ...], decoding: str, tokens: int) -> Any:
+    """What ``cprt eval`` makes of a recipe's model and photos with its own defaults."""
+    from cprt.taxonomy import Taxonomy
+    from eval.run import EvalArguments, find_judges
+
+    _, data, model_args, *_ = recipe
+    options = {"model": model_args.model_name_or_path, "dtype": model_args.dtype, "max_pixels": data.max_pixels}
+    args = EvalArguments(labels="", images="", out="", decoding=decoding, max_new_tokens=tokens, **options)
+    (judge,) = find_judges(args, Taxonomy.default())
+    return judge
+
+
+def ask(model: Any, processor: Any, share: bool, judge: Any, pair: Any, number: int, folder: Path) -> None:
     """Have ``number`` photos answered as ``cprt eval`` does, each a file of its own, every answer kept."""
     from PIL import Image
 
     from cprt.images import image_size
     from cprt.models.ask import Memory, Model
+    from cprt.models.local import LocalModel
     from cprt.models.response_cache import ResponseCache
+
+    local = LocalModel.around(model, processor)
+    local.share_prefix = share
 
     class Held(Memory):
         def load(self, spec: Any) -> Any:

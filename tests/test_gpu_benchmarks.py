@@ -32,6 +32,7 @@ def recipe(root, scripts, tmp_path) -> tuple[Any, ...]:
     return recipe
 
 
+@pytest.mark.slow
 def test_training_is_measured_on_a_card(scripts, recipe, tmp_path):
     """Ours and stock TRL's, with the options that the recipe has."""
     with imagined_card() as card:
@@ -42,6 +43,7 @@ def test_training_is_measured_on_a_card(scripts, recipe, tmp_path):
     assert all(figures[variant]["seconds"] > 0 for variant in figures)
 
 
+@pytest.mark.slow
 def test_evaluation_is_measured_on_a_card(scripts, recipe):
     """Greedy and with the expected score, plain and with the shared prefix."""
     with imagined_card() as card:
@@ -50,7 +52,7 @@ def test_evaluation_is_measured_on_a_card(scripts, recipe):
     assert all(figures[decoding][way] > 0 for decoding in ("greedy", "expected") for way in ("plain", "shared"))
 
 
-def test_a_recipe_is_read_as_it_is_trained(root, scripts, tmp_path, monkeypatch):
+def test_a_recipe_is_read_as_it_is_trained(root, scripts, tmp_path):
     """Nothing of a step differs from what train/sft.py makes of the file."""
     from train.fit.run import read_recipe
 
