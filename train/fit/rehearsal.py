@@ -36,7 +36,7 @@ from train.adapter import lora_config, prepared, quantization
 from train.checks import adapter_tensors
 from train.fit.card import ImaginedCard, imagined_card
 from train.holdout import HoldOut
-from train.pair_dataset import pair_collator, pair_dataset
+from train.pair_dataset import PairCollator, pair_dataset
 from train.saving import save_adapter
 from train.trainer import JudgeTrainer
 
@@ -142,7 +142,7 @@ def parts_of_trainer(
         "args": args,
         "train_dataset": pair_dataset(pairs, root, model_type),
         "processing_class": processor,
-        "data_collator": pair_collator(processor, model_type),
+        "data_collator": PairCollator(processor),
         "peft_config": lora_config(model_args),
     }
 
