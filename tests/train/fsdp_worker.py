@@ -1,6 +1,8 @@
 """What test_scale.py runs in two processes that share one copy of the weights: trainings of one adapter, each saved.
 
 accelerate launch --config_file configs/accelerate/fsdp2.yaml --num_processes 2 --mixed_precision no fsdp_worker.py JSON
+
+With the options of train/sft.py in place of JSON, that script.
 """
 
 from __future__ import annotations
@@ -14,10 +16,12 @@ import torch
 import torch.distributed as dist
 from accelerate import PartialState
 from accelerate.utils import DistributedType
-from harness import build, train
+from harness import build
+from harness import train as trained
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
+import train.sft
 from cprt.records import read_pairs
 from train.checks import adapter_tensors, check_saved
 
@@ -33,9 +37,15 @@ class Cards(PartialState):
 
 
 def main() -> None:
-    paths = json.loads(sys.argv[1])
     dist.init_process_group("gloo")
     PartialState._prepare_backend, PartialState.set_device = Cards._prepare_backend, Cards.set_device
+    if len(sys.argv) > 2:
+        train.sft.main()
+    else:
+        compare(json.loads(sys.argv[1]))
+
+
+def compare(paths: dict[str, str]) -> None:
     for name, share, checkpointing in (("stock", None, False), ("shared", True, False), ("checkpointed", True, True)):
         trainer = build(
             Path(paths["base"]),
@@ -51,7 +61,7 @@ def main() -> None:
         assert trainer.accelerator.is_fsdp2
         if share:
             assert trainer.plain_reason is None, trainer.plain_reason
-        gradients, _, losses = train(trainer)
+        gradients, _, losses = trained(trainer)
         layers = trainer.model.get_base_model().model.language_model.layers
         assert all(isinstance(layer, FSDPModule) for layer in layers)
         assert all(isinstance(weight, DTensor) for weight in trainer.model.parameters())

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -113,25 +114,49 @@ def test_a_run_that_is_not_sharded_as_configured_is_refused(kind, reason, demo, 
     assert line.startswith("train/sft.py: error: ") and reason in line
 
 
+def shard(root: Path, *words: str) -> str:
+    """What fsdp_worker.py prints in two processes with the configuration for shards."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port = sock.getsockname()[1]
+    launcher = ["-m", "accelerate.commands.accelerate_cli", "launch", "--config_file", str(CONFIGS / "fsdp2.yaml")]
+    launcher += ["--num_processes", "2", "--mixed_precision", "no", "--main_process_port", str(port)]
+    done = subprocess.run(
+        [sys.executable, *launcher, str(root / "tests" / "train" / "fsdp_worker.py"), *words],
+        cwd=root,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=600,
+        env={**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{root / 'tests' / 'train'}"},
+    )
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_the_script_trains_in_shards_and_goes_on_after_a_kill(demo, root, tmp_path):
+    """The whole of train/sft.py; gone on from its first checkpoint, it writes the same bytes."""
+    options = {"config": "configs/sft/demo.yaml", "pairs": demo.short_pairs, "images": demo.images, "use_cpu": "true"}
+    options |= {"output_dir": tmp_path, "eval_strategy": "no", "max_steps": 2, "warmup_steps": 0, "save_steps": 1}
+    options |= {"save_strategy": "steps", "global_batch_size": 8, "per_device_train_batch_size": 2}
+    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    assert "shared prefix: yes" in shard(root, *words)
+    whole = (tmp_path / "adapter_model.safetensors").read_bytes()
+    (tmp_path / "adapter_model.safetensors").unlink()
+    shutil.rmtree(tmp_path / "checkpoint-2")
+    shard(root, *words, "--resume_from_checkpoint", "last")
+    assert (tmp_path / "adapter_model.safetensors").read_bytes() == whole
+
+
 @pytest.mark.slow
 def test_a_sharded_run_is_that_of_one_process(demo_base, mixed_demo, root, tmp_path):
     """Two processes that each hold half of every weight (FSDP2): gradients, losses and the adapter that they save.
 
     With TRL's trainer, and with the shared prefix, without and with checkpointing. Accelerate shards and saves.
     """
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port = sock.getsockname()[1]
     pairs = mixed_demo.short_pairs / "train.jsonl"
     paths = {"base": str(demo_base), "images": str(mixed_demo.images), "pairs": str(pairs), "output": str(tmp_path)}
-    launcher = ["-m", "accelerate.commands.accelerate_cli", "launch", "--config_file", str(CONFIGS / "fsdp2.yaml")]
-    launcher += ["--num_processes", "2", "--mixed_precision", "no", "--main_process_port", str(port)]
-    subprocess.run(
-        [sys.executable, *launcher, str(root / "tests" / "train" / "fsdp_worker.py"), json.dumps(paths)],
-        check=True,
-        timeout=600,
-        env={**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{root / 'tests' / 'train'}"},
-    )
+    shard(root, json.dumps(paths))
     options = dict(per_device_train_batch_size=2, gradient_accumulation_steps=4, max_steps=2)
     stock = build(demo_base, mixed_demo.images, read_pairs(pairs)[:16], tmp_path / "one", share=None, **options)
     (expected, _), _, losses = trained(stock)
