@@ -50,10 +50,9 @@ def need(recipe: tuple[Any, ...]) -> dict[str, Any]:
     from train.fit.card import imagined_card
     from train.fit.run import RESERVE
 
+    judge = judge_of(recipe, "expected", 2)
     with imagined_card() as card, tempfile.TemporaryDirectory() as name:
-        model, processor, pair = made_up(recipe, Path(name), "cuda")
-        judge = judge_of(recipe, "expected", 2)
-        ask(model, processor, False, judge, pair, judge.spec.batch_size, Path(name))
+        ask(*made_up(recipe, judge.spec.batch_size, Path(name), "cuda"), judge, share=False)
         return {"bytes": card.peak + RESERVE}
 
 
@@ -63,27 +62,33 @@ def measure(recipe: tuple[Any, ...], photos: int) -> dict[str, Any]:
 
     figures: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as name:
-        model, processor, pair = made_up(recipe, Path(name), str(recipe[3].device))
+        model, processor, pair, paths = made_up(recipe, photos, Path(name), str(recipe[3].device))
         for decoding in ("greedy", "expected"):
             judge, figures[decoding] = judge_of(recipe, decoding, ANSWER_TOKENS), {}
             for way in ("plain", "shared"):
-                for number in (min(photos, judge.spec.batch_size), photos):
+                for part in (paths[: judge.spec.batch_size], paths):
                     started = on_card.now()
-                    ask(model, processor, way == "shared", judge, pair, number, Path(name))
+                    ask(model, processor, pair, part, judge, share=way == "shared")
                 figures[decoding][way] = photos / (on_card.now() - started)
     figures["peak_gb"] = torch.cuda.max_memory_allocated() / 1e9 if torch.cuda.is_available() else 0.0
     return figures
 
 
-def made_up(recipe: tuple[Any, ...], folder: Path, device: str) -> tuple[Any, Any, Any]:
-    """A model of random weights, its processor, and a pair about a photo in ``folder``."""
+def made_up(recipe: tuple[Any, ...], photos: int, folder: Path, device: str) -> tuple[Any, Any, Any, list[Path]]:
+    """A model of random weights, its processor, a pair with the prompt, and photos in ``folder``."""
+    from PIL import Image
+
+    from cprt.images import image_size
     from train.fit.rehearsal import made_up_pairs, random_model, stand_in_processor
 
     config, data, model_args, _, lengths = recipe
     config = copy.deepcopy(config)
     processor = stand_in_processor(config, data.max_pixels)
     (pair,) = made_up_pairs(lengths, 1, folder, config, data)
-    return random_model(config, model_args, device).eval(), processor, pair
+    size, paths = image_size(folder / pair.images[0]), [folder / f"{index}.jpg" for index in range(photos)]
+    for path in paths:  # each another one: a model encodes the same photos once
+        Image.effect_noise(size, 50).convert("RGB").save(path, quality=95)
+    return random_model(config, model_args, device).eval(), processor, pair, paths
 
 
 def judge_of(recipe: tuple[Any, ...], decoding: str, tokens: int) -> Any:
@@ -98,11 +103,8 @@ def judge_of(recipe: tuple[Any, ...], decoding: str, tokens: int) -> Any:
     return judge
 
 
-def ask(model: Any, processor: Any, share: bool, judge: Any, pair: Any, number: int, folder: Path) -> None:
-    """Have ``number`` photos answered as ``cprt eval`` does, each a file of its own, every answer kept."""
-    from PIL import Image
-
-    from cprt.images import image_size
+def ask(model: Any, processor: Any, pair: Any, photos: list[Path], judge: Any, *, share: bool) -> None:
+    """Have photos answered as ``cprt eval`` does, every answer kept."""
     from cprt.models.ask import Memory, Model
     from cprt.models.local import LocalModel
     from cprt.models.response_cache import ResponseCache
@@ -114,12 +116,7 @@ def ask(model: Any, processor: Any, share: bool, judge: Any, pair: Any, number: 
         def load(self, spec: Any) -> Any:
             return local
 
-    requests, size = {}, image_size(folder / pair.images[0])
-    for index in range(number):
-        photo = folder / f"{index}.jpg"
-        if not photo.is_file():  # each another one: a model encodes the same photos once
-            Image.effect_noise(size, 50).convert("RGB").save(photo, quality=95)
-        requests[str(index)] = replace(judge.request(photo), messages=pair.prompt)
+    requests = {photo.stem: replace(judge.request(photo), messages=pair.prompt) for photo in photos}
     with tempfile.TemporaryDirectory() as kept, ResponseCache(Path(kept) / "answers") as cache:
         Model(judge.spec, memory=Held()).ask(requests, cache, "")
         errors = [row["error"] for row in map(cache.get, requests) if "error" in row]

@@ -69,19 +69,19 @@ def need(recipe: tuple[Any, ...]) -> dict[str, Any]:
     return {"bytes": figures.peak + RESERVE, "flops": figures.flops, "plain_reason": figures.plain_reason}
 
 
-def measure(recipe: tuple[Any, ...], folder: Path, device: str | None = None) -> dict[str, Any]:
+def measure(recipe: tuple[Any, ...], folder: Path) -> dict[str, Any]:
     """Figures of both variants; None where stock TRL finds no room."""
     import torch
 
-    ours = train(recipe, folder, True, device)
+    ours = train(recipe, folder, ours=True)
     try:
-        stock = train(recipe, folder, False, device)
+        stock = train(recipe, folder, ours=False)
     except torch.OutOfMemoryError:
         stock = None
     return {"ours": ours, "stock": stock}
 
 
-def train(recipe: tuple[Any, ...], folder: Path, ours: bool, device: str | None) -> dict[str, Any]:
+def train(recipe: tuple[Any, ...], folder: Path, *, ours: bool) -> dict[str, Any]:
     """Seconds a step, the middle of ``STEPS`` but the first, and the most memory."""
     import torch
     from transformers import TrainerCallback
@@ -95,7 +95,6 @@ def train(recipe: tuple[Any, ...], folder: Path, ours: bool, device: str | None)
     share = 1 if ours else min(STOCK_SHARE, args.gradient_accumulation_steps)
     args.gradient_accumulation_steps //= share
     args.max_steps, args.disable_tqdm = STEPS, True
-    device = device or str(args.device)
     processor = stand_in_processor(config, data.max_pixels)
     rows = args.per_device_train_batch_size * args.gradient_accumulation_steps
     pairs = made_up_pairs(lengths, STEPS * rows, folder, config, data)
@@ -112,7 +111,7 @@ def train(recipe: tuple[Any, ...], folder: Path, ours: bool, device: str | None)
         gc.collect()  # what the other variant left
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-    model = random_model(config, model_args, device)
+    model = random_model(config, model_args, str(args.device))
     parts = parts_of_trainer(model, model_args, args, pairs, folder, processor)
     parts["callbacks"] = [Clock()]
     trainer = JudgeTrainer(**parts, share=data.shared_prefix, record={}) if ours else Stock(**parts)
