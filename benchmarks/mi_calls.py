@@ -33,7 +33,7 @@ from cprt.models.ask import Model
 from cprt.models.response_cache import ResponseCache
 from cprt.models.spec import ModelSpec, Request
 from cprt.records import write_json
-from eval.model_inversion.judge.panels import TILE, draw
+from eval.model_inversion.judge.drawing import TILE, draw
 from eval.model_inversion.judge.prompts import SUBJECTS
 
 SUBJECT = SUBJECTS["person"]

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 import yaml
 
 from cprt.errors import InputError
-from cprt.numbers import number, whole
+from cprt.values import number, whole
 
 _KINDS = {
     stat.S_IFDIR: "a folder",

@@ -23,8 +23,9 @@ from cprt.metrics.bootstrap import interval
 from cprt.metrics.breakdown import by_group, groups_of
 from cprt.metrics.calibration import CALIBRATIONS, Fit, Isotonic, refits
 from cprt.metrics.certainty import evaluate_certainty
-from cprt.metrics.results import Figures, Metrics, to_json
+from cprt.metrics.results import Figures, Metrics
 from cprt.metrics.severity import bootstrap, evaluate, paired_difference
+from cprt.pages.words import show
 from cprt.provenance import run_path, sign, write_run
 from cprt.records import Label, Prediction, read_labels, read_predictions, write_json
 from cprt.scoring import levels_of
@@ -95,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         difference = against(labels, predictions, other, taxonomy, file=args.against, **drawn)
         metrics = replace(metrics, against=difference)
     sign("cprt metrics", run_path(args.out))
-    write_json(args.out, to_json(metrics))
+    write_json(args.out, metrics)
     write_run("cprt metrics", args.out, args, inputs, taxonomy=taxonomy.digest)
     print(f"{args.out}: {summary_line(metrics)}")
     for name, test in (metrics.against or {}).get("figures", {}).items():
@@ -330,11 +331,6 @@ def summary_line(metrics: Metrics) -> str:
     if metrics.willing is not None:
         line += f"; structured, willing {metrics.willing['mean']:.2f}"
     return line
-
-
-def show(value: float | None) -> str:
-    """A figure as tables print it; what is undefined prints as a dash, never as 0."""
-    return "-" if value is None else f"{value:.3f}"
 
 
 if __name__ == "__main__":

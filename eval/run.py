@@ -23,7 +23,7 @@ from cprt.answers import Answer
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.images import check_images, image_root
-from cprt.metrics.results import Metrics, to_json
+from cprt.metrics.results import Metrics
 from cprt.models.ask import ask, by_weights, hash_photos, open_models, raise_first
 from cprt.models.checkpoint import DTYPES
 from cprt.models.outcome import Outcome, find_outcomes, with_status
@@ -33,7 +33,7 @@ from cprt.prompts import PROMPTS, TARGETS
 from cprt.provenance import check_output, run_path, sign, write_run
 from cprt.records import Label, Prediction, read_json, read_labels, read_predictions, write_json, write_jsonl
 from cprt.taxonomy import Taxonomy
-from eval.judges import Judge, from_options, from_rows, judge_names, photo_of, rows_at_hand
+from eval.judges import Judge, from_options, from_rows, only_asked, rows_at_hand
 from eval.metrics import measure, summary_line
 from eval.predictions import predict, reader
 from eval.report.write import write_report
@@ -81,28 +81,20 @@ class EvalArguments:
     api_key_env: str | None = option("environment variable with the endpoint's key", None)
     allow_remote: bool = option("photos may go to endpoints on other machines", False)
     retry: list[str] = option(
-        f"ask again what ended so ({', '.join(RETRY)}); errors are always asked again", factory=list
+        f"ask again what ended so ({', '.join(RETRY)}); errors are always asked again", factory=list, among=RETRY
     )
     model_revision: str | None = option("commit, tag or branch of a Hub model", None)
-    batch_size: int = option("photos a forward pass; larger is faster and needs memory", 16)
-    max_new_tokens: int = option("longest answer; a longer one is cut off and unparsed", 256)
+    batch_size: int = option("photos a forward pass; larger is faster and needs memory", 16, least=1)
+    max_new_tokens: int = option("longest answer; a longer one is cut off and unparsed", 256, least=1)
     max_pixels: int | None = option(
-        "largest photo in pixels after resizing; an adapter brings the cap it was trained with", None
+        "largest photo in pixels after resizing; an adapter brings the cap it was trained with", None, least=1
     )
     dtype: str = option("precision of the weights", "auto", choices=list(DTYPES))
-    limit: int | None = option("only the first so many labels", None)
+    limit: int | None = option("only the first so many labels", None, least=1)
     thumbnails: bool = option("small pictures of the listed photos in report.html", False)
     taxonomy: str | None = option("YAML that extends the published taxonomy", None)
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "max_new_tokens", "max_pixels", "limit"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, not {value}")
-        for name, values, known in (("retry", self.retry, RETRY),):
-            for value in values:
-                if value not in known:
-                    raise ValueError(f"{name}: {value!r} is not one of {', '.join(known)}")
         if self.target == "attributes" and self.prompt not in ([], ["taxonomy"]):
             raise ValueError("target attributes needs prompt taxonomy, which tells the model the keys")
         if (self.model is None) == (not self.models):
@@ -123,14 +115,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Command line of ``cprt eval``."""
     (args,) = parse(EvalArguments, argv, prog="cprt eval", description=__doc__)
     taxonomy, shard = Taxonomy.load(args.taxonomy), Shard.from_environment()
-    judges = find_judges(args, taxonomy)
-    names = judge_names(args.models, args.prompt, taxonomy) if args.models else [judge.name for judge in judges]
+    every = find_judges(args, taxonomy)
+    judges = only_asked(every, args.only, taxonomy)
+    names = [judge.name for judge in every]
     by_model = [list(group) for _, group in groupby(judges, key=lambda judge: judge.spec.name)]
     by_model = by_weights(by_model, lambda group: group[0].spec)
     models = open_models([group[0].spec for group in by_model], args.allow_remote, Path(args.out) / ANSWERS)
-    labels = read_labels(args.labels, taxonomy)[: args.limit]
+    labels = read_labels(args.labels, taxonomy, needed=("image",))[: args.limit]
     root = image_root(args.images)
-    photos = [photo_of(label, args.labels) for label in labels]
+    photos = [str(label.image) for label in labels]
     check_images(root, photos, decode=False)
     paths = [root / photo for photo in photos]
     hash_photos(paths)
@@ -214,17 +207,10 @@ def to_retry(
 def find_judges(args: EvalArguments, taxonomy: Taxonomy) -> list[Judge]:
     """The judges that the options name. Raises InputError."""
     if args.models:
-        return from_rows(args.models, args.prompt, args.target, args.decoding, args.structured, args.only, taxonomy)
+        return from_rows(args.models, args.prompt, args.target, args.decoding, args.structured, taxonomy)
     assert args.model is not None
-    options = {
-        "revision": args.model_revision,
-        "base_url": args.base_url,
-        "api_key_env": args.api_key_env,
-        "batch_size": args.batch_size,
-        "max_new_tokens": args.max_new_tokens,
-        "max_pixels": args.max_pixels,
-        "dtype": args.dtype,
-    }
+    same = ("base_url", "api_key_env", "batch_size", "max_new_tokens", "max_pixels", "dtype")
+    options = {"revision": args.model_revision, **{name: getattr(args, name) for name in same}}
     if args.base_url is not None and args.max_pixels is None:
         del options["max_pixels"]
     return from_options(
@@ -244,7 +230,7 @@ def write(
     predictions = [predict(judge, label, one, taxonomy) for label, one in zip(labels, outcomes, strict=True)]
     write_jsonl(folder / "predictions.jsonl", predictions)
     metrics = measure(labels, predictions, taxonomy, file=str(folder / "predictions.jsonl"))
-    write_json(folder / "metrics.json", to_json(metrics))
+    write_json(folder / "metrics.json", metrics)
     config = {**vars(args), "models": [], "base_url": args.base_url and "endpoint", "judge": judge.spec.record()}
     write_run(
         "cprt eval",

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from cprt.metrics.bootstrap import ClusteredShare, Floats, apart, interval, resample, wilson_interval
+from cprt.metrics.bootstrap import ClusteredShare, Floats, apart, defined, interval, resample, wilson_interval
 from cprt.scoring import severities
 from cprt.taxonomy import Taxonomy
 
@@ -73,7 +73,7 @@ def evaluate_attributes(
         return ClusteredShare.of(right, right + wrong).interval
 
     def entry(row: int) -> dict[str, Any]:
-        figures = {name: _plain(point[name][row, 0]) for name in FIGURES}
+        figures = {name: defined(point[name][row, 0]) for name in FIGURES}
         known = {name: None if figure is None else bounds(name, row) for name, figure in figures.items()}
         return {**figures, "ci": known if resampled else {}}
 
@@ -169,7 +169,7 @@ def evaluate_probabilities(
         rows = np.repeat(np.arange(len(ids)), len(columns))
         values, is_there = said[:, columns].ravel(), present[:, columns].ravel()
         point = _ranking(values, is_there, np.ones((len(values), 1)))
-        figures: dict[str, Any] = {name: _plain(value[0]) for name, value in point.items()}
+        figures: dict[str, Any] = {name: defined(value[0]) for name, value in point.items()}
         if weights:
             parts = [_ranking(values, is_there, weight[rows]) for weight in weights]
             drawn = {name: np.concatenate([part[name] for part in parts]) for name in point}
@@ -217,7 +217,3 @@ def _ranking(values: Floats, is_there: Floats, weights: Floats) -> dict[str, Flo
     average = np.where(false[-1] > 0, average, np.nan)
     brier = (weights * ((values - is_there) ** 2)[:, None]).sum(axis=0) / weights.sum(axis=0)
     return {"auc": auc, "average_precision": average, "brier": brier}
-
-
-def _plain(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -44,6 +45,11 @@ def draws(rows: Ints) -> Floats:
     resamples, n = rows.shape
     cells = rows * resamples + np.arange(resamples)[:, None]
     return np.bincount(cells.ravel(), minlength=n * resamples).reshape(n, resamples).astype(np.float64)
+
+
+def defined(figure: ArrayLike) -> float | None:
+    """A figure, None for NaN."""
+    return None if np.isnan(figure) else float(np.asarray(figure))
 
 
 def interval(figures: Floats, tail: float = (1 - CONFIDENCE) / 2) -> list[float] | None:
@@ -94,8 +100,7 @@ def wilson_interval(successes: float, n: float, quantile: float = _Z) -> list[fl
 def resample_clusters(clusters: int, resamples: int, seed: int | list[int]) -> Floats:
     """(B, K): how often each of K clusters is among K drawn."""
     drawn = np.random.default_rng(seed).integers(clusters, size=(resamples, clusters))
-    cells = drawn + clusters * np.arange(resamples)[:, None]
-    return np.bincount(cells.ravel(), minlength=clusters * resamples).reshape(resamples, clusters).astype(np.float64)
+    return np.ascontiguousarray(draws(drawn).T)
 
 
 def totals(sums: ArrayLike, weights_BK: Floats) -> Floats:
@@ -188,6 +193,14 @@ class ClusteredShare:
         if not variance > 0:  # all or none of them, or one cluster alone: each counts as one row (Kish)
             return ClusteredShare(int(part), int(whole), whole**2 / float((wholes**2).sum()), freedom)
         return ClusteredShare(int(part), int(whole), share * (1 - share) / variance, freedom)
+
+    @staticmethod
+    def of_counts(
+        clusters: Iterable[Mapping[Any, int]], part: Collection[Any], whole: Collection[Any]
+    ) -> ClusteredShare:
+        """Of the rows that have one of the labels ``whole``, those with one of ``part``; label -> rows of a cluster."""
+        counts = [[sum(of.get(label, 0) for label in labels) for labels in (part, whole)] for of in clusters]
+        return ClusteredShare.of(*np.asarray(counts, dtype=np.int64).reshape(-1, 2).T)
 
     @property
     def share(self) -> float | None:

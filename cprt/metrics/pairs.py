@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cprt.metrics.bootstrap import Floats, Ints
+from cprt.metrics.bootstrap import Floats, Ints, defined
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def pairwise_accuracy(truth: ArrayLike, prediction: ArrayLike, true_levels: Arra
     t, p = as_columns(truth, prediction)
     levels, _ = as_columns(true_levels, truth)
     shares = pair_shares(Groups(t), Groups(p), Groups(levels), [np.ones((len(t), 1))])
-    return PairwiseAccuracy(**{name: defined(share) for name, share in shares.items()})
+    return PairwiseAccuracy(**{name: defined(share[0]) for name, share in shares.items()})
 
 
 def sample_pairs(truth: ArrayLike, pairs: int, seed: int) -> Ints:
@@ -89,11 +89,6 @@ def as_columns(first: ArrayLike, second: ArrayLike) -> tuple[Floats, Floats]:
     if not (np.isfinite(a).all() and np.isfinite(b).all()):
         raise ValueError("need finite numbers")
     return a, b
-
-
-def defined(values: Floats) -> float | None:
-    """The one value of a (1,) array."""
-    return None if np.isnan(values[0]) else float(values[0])
 
 
 def _running_sum(values: Floats) -> Floats:

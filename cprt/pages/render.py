@@ -18,9 +18,9 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from cprt.numbers import is_number
 from cprt.pages.colors import LEVEL_COLORS, LEVEL_COLORS_DARK
 from cprt.pages.words import counted
+from cprt.values import is_number
 
 _HERE = Path(__file__).parent
 # Control characters, what turns the direction of writing, and halves of surrogate pairs, which UTF-8 cannot hold.

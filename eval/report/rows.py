@@ -39,6 +39,11 @@ class ListedRow:
         return "missing" if self.prediction is None else self.prediction.status
 
     @property
+    def named(self) -> list[str] | None:
+        """The attributes that the judge named."""
+        return None if self.prediction is None else self.prediction.attributes
+
+    @property
     def said(self) -> str:
         """What the judge answered, or why there is no answer."""
         return "" if self.prediction is None else self.prediction.text or self.prediction.error or ""

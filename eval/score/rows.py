@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cprt.guidance.advice import compose, hide_in_order, without_each
-from cprt.guidance.regulations import regulations_of
+from cprt.guidance.regulations import notes_of, regulations_of
 from cprt.guidance.risk import Risk
 from cprt.scoring import Severity
 from cprt.taxonomy import Taxonomy
@@ -83,6 +83,14 @@ def named(
         "order": [{"hide": step.key, "score": step.score, "level": step.level} for step in steps],
     }
     return composed, attributes, advice
+
+
+def laws_met(
+    rows: Sequence[dict[str, Any]], taxonomy: Taxonomy
+) -> list[tuple[str, dict[str, str] | None, Sequence[str]]]:
+    """(key, what Table 4 says of it by law, notes) of every attribute that some photo has."""
+    met = {one["key"] for row in rows for one in row["attributes"] or []}
+    return [(key, regulations_of(key, taxonomy), notes_of(key, taxonomy)) for key in taxonomy.keys if key in met]
 
 
 def most_severe_first(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from cprt.errors import InputError
 from cprt.metrics.bootstrap import interval, resample, wilson_interval
+from cprt.pages.words import show
 from cprt.records import Label, Prediction
 from cprt.taxonomy import LEVELS
 
@@ -41,13 +42,10 @@ class Threshold:
     predictions_left_aside: int
 
     def __str__(self) -> str:
-        def with_interval(value: float, bounds: list[float] | None) -> str:
-            return f"{value:.3f}" + (f" [{bounds[0]:.3f}, {bounds[1]:.3f}]" if bounds else "")
-
         mix = " / ".join(f"{share:.0%}" for share in self.population)
         line = (
-            f"flag_above {self.score}: recall of level 1 {with_interval(self.recall, self.recall_interval)}, precision "
-            f"{with_interval(self.precision, self.precision_interval)} where levels 1 to 4 are {mix} of the photos "
+            f"flag_above {self.score}: recall of level 1 {show(self.recall, self.recall_interval)}, precision "
+            f"{show(self.precision, self.precision_interval)} where levels 1 to 4 are {mix} of the photos "
             f"({self.flagged} of {self.rows} labelled photos flagged, {self.level_1} are of level 1; "
             f"{self.without_score} had no score, {self.level_1_without_score} of them of level 1)"
         )

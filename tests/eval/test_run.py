@@ -39,7 +39,7 @@ from cprt.scoring import severity
 from cprt.taxonomy import Taxonomy
 from eval import metrics as metrics_command
 from eval.compare import run as compare_command
-from eval.judges import from_options
+from eval.judges import from_options, only_asked
 from eval.run import main
 
 REPORT = ("run.json", "report.html", "scores.png", "confusion.png", "calibration.png")  # one for all judges of a run
@@ -805,7 +805,8 @@ def test_an_adapter_is_asked_as_it_was_trained_unless_told(adapter, tmp_path, ca
     taxonomy = Taxonomy.default()
 
     def asked(adapters: list[str], target: str | None, *prompts: str) -> Any:
-        return from_options("m", adapters, prompts, target, "greedy", False, taxonomy)[0].prompt
+        judges = from_options("m", adapters, prompts, target, "greedy", False, taxonomy)
+        return only_asked(judges, [], taxonomy)[0].prompt
 
     assert asked([str(folder)], None) == asked([str(folder)], None, "taxonomy") == trained
     assert asked([], None) == asked([str(folder)], "score") == build("taxonomy", "score")
