@@ -51,6 +51,7 @@ def page(
     return render(
         "report",
         title=f"Privacy judges on {len(labels):,} photos",
+        labelled=len(labels),
         levels=LEVELS,
         by_level={level: levels[level] for level in LEVELS},
         heads=HEADS,
@@ -68,6 +69,7 @@ def page(
         error_groups=worked.error_groups(metrics, taxonomy),
         attributes={name: found for name in runs if (found := attribute_rows(metrics[name], taxonomy))},
         attribute_heads=ATTRIBUTE_HEADS,
+        of_probabilities=[head for head, (part, _) in ATTRIBUTE_HEADS.items() if part == "chances"],
         costliest={name: costliest(metrics[name], taxonomy) for name in runs},
         few_scores={name: worked.few_scores(found) for name, found in runs.items()},
         provenance={name: worked.provenance(records.get(name, {})) for name in runs},
