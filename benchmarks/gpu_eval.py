@@ -50,8 +50,8 @@ def need(recipe: tuple[Any, ...]) -> dict[str, Any]:
     from train.fit.card import imagined_card
     from train.fit.run import RESERVE
 
-    judge = judge_of(recipe, "expected", 2)
     with imagined_card() as card, tempfile.TemporaryDirectory() as name:
+        judge = judge_of(recipe, name, "expected", 2)
         ask(*made_up(recipe, judge.spec.batch_size, Path(name), "cuda"), judge, share=False)
         return {"bytes": card.peak + RESERVE}
 
@@ -64,7 +64,7 @@ def measure(recipe: tuple[Any, ...], photos: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         model, processor, pair, paths = made_up(recipe, photos, Path(name), str(recipe[3].device))
         for decoding in ("greedy", "expected"):
-            judge, figures[decoding] = judge_of(recipe, decoding, ANSWER_TOKENS), {}
+            judge, figures[decoding] = judge_of(recipe, name, decoding, ANSWER_TOKENS), {}
             for way in ("plain", "shared"):
                 for part in (paths[: judge.spec.batch_size], paths):
                     started = on_card.now()
@@ -91,14 +91,14 @@ def made_up(recipe: tuple[Any, ...], photos: int, folder: Path, device: str) -> 
     return random_model(config, model_args, device).eval(), processor, pair, paths
 
 
-def judge_of(recipe: tuple[Any, ...], decoding: str, tokens: int) -> Any:
-    """What ``cprt eval`` makes of a recipe's model and photos with its own defaults."""
+def judge_of(recipe: tuple[Any, ...], folder: str, decoding: str, tokens: int) -> Any:
+    """What ``cprt eval`` makes of a model in ``folder`` and the recipe's photos with its own defaults."""
     from cprt.taxonomy import Taxonomy
     from eval.run import EvalArguments, find_judges
 
     _, data, model_args, *_ = recipe
-    options = {"model": model_args.model_name_or_path, "dtype": model_args.dtype, "max_pixels": data.max_pixels}
-    args = EvalArguments(labels="", images="", out="", decoding=decoding, max_new_tokens=tokens, **options)
+    options = {"dtype": model_args.dtype, "max_pixels": data.max_pixels, "decoding": decoding}
+    args = EvalArguments(labels="", images="", out="", model=folder, max_new_tokens=tokens, **options)
     (judge,) = find_judges(args, Taxonomy.default())
     return judge
 
