@@ -31,7 +31,6 @@ def build(
     accepts_loss_kwargs: bool = True,
     four_bits: bool = False,
     dropout: float = 0.0,
-    collator: Any = PairCollator,
     dataset: Any = None,
     held_out: Any = None,
     **options: Any,
@@ -77,7 +76,7 @@ def build(
         train_dataset=dataset or pair_dataset(pairs, images, model_type),
         eval_dataset=held_out,
         processing_class=processor,
-        data_collator=collator(processor),
+        data_collator=PairCollator(processor),
         peft_config=LoraConfig(
             r=8, lora_alpha=16, lora_dropout=dropout, target_modules=LANGUAGE_MODEL_PROJECTIONS, task_type="CAUSAL_LM"
         ),

@@ -24,7 +24,6 @@ from peft import get_peft_model
 from transformers import BitsAndBytesConfig
 from transformers.trainer_utils import set_seed
 from trl import SFTTrainer
-from trl.trainer.sft_trainer import DataCollatorForVisionLanguageModeling
 
 from cprt.models.checkpoint import load_model
 from cprt.models.prefix_cache import common_prefix
@@ -170,7 +169,6 @@ def test_rows_without_an_image(demo_base, mixed_demo, pairs, tmp_path, with_imag
         per_device_train_batch_size=2,
         gradient_accumulation_steps=2,
         dataset=dataset(rows),
-        collator=stock_collator,
         train_sampling_strategy="sequential",
     )
     ours, stock = (build(demo_base, mixed_demo.images, (), tmp_path, share=share, **options) for share in (True, None))
@@ -189,7 +187,6 @@ def test_an_answer_inside_the_common_text(demo_base, mixed_demo, pairs, tmp_path
     rows = [{**photo, "prompt": [question, answer, *photo["prompt"]]}]
     rows.append({"prompt": [question], "completion": [answer], "images": []})
     options = dict(per_device_train_batch_size=2, dataset=dataset(rows), train_sampling_strategy="sequential")
-    options["collator"] = stock_collator
     ours, stock = (build(demo_base, mixed_demo.images, (), tmp_path, share=share, **options) for share in (True, None))
     gradient, _ = compare(ours, stock, steps=1)
     assert gradient < GRADIENT_TOLERANCE
@@ -424,11 +421,6 @@ def record_prefixes(trainer: SharedPrefixTrainer, run: bool = False) -> list[int
     if run:
         trainer.train()
     return lengths
-
-
-def stock_collator(processor: Any) -> Any:
-    """TRL's own, which also takes rows without an image."""
-    return DataCollatorForVisionLanguageModeling(processor, max_length=None, completion_only_loss=True)
 
 
 def text_rows(pairs: list[Pair], images: Path, with_image: tuple[int, ...]) -> list[dict[str, Any]]:
