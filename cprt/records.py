@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from cprt.answers import STATUSES
 from cprt.errors import InputError
-from cprt.files import is_safe_path, read_text, without_halves, write_text
+from cprt.files import is_safe_path, read_text, without_halves, write_parts, write_text
 from cprt.taxonomy import Taxonomy
 from cprt.values import WORDS, is_number, read_fields, ruled
 
@@ -308,7 +308,7 @@ def _whole_text(value: Any) -> Any:
 
 def write_jsonl(path: str | Path, rows: Iterable[Any]) -> None:
     """Write all rows, objects or dataclasses, or nothing."""
-    write_text(path, "".join(_dump(row) + "\n" for row in rows))
+    write_parts(path, (_dump(row) + "\n" for row in rows))
 
 
 def write_json(path: str | Path, content: Any) -> None:

@@ -23,7 +23,8 @@ from cprt.answers.thinking import without_thinking
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.images import ImageIndex, check_images, fit, image_size
-from cprt.models.ask import Model, ask, find_missing, hash_photos, open_models, raise_first
+from cprt.models.ask import Model, ask, open_models, raise_first
+from cprt.models.missing import Missing, hash_photos
 from cprt.models.outcome import Outcome, Status, find_outcomes, with_status
 from cprt.models.response_cache import ResponseCache
 from cprt.models.spec import ModelSpec, Request, read_specs
@@ -178,10 +179,10 @@ class Annotator:
     def ask(self, model: Model, cache: ResponseCache, retry: Sequence[str]) -> list[dict[str, Any]]:
         """A row for every photo, after both stages of what is missing were asked."""
         again = self.again(cache, retry)
-        ask(model, self.first_requests, cache, again, f"{self.spec.name}, stage 1")
+        ask(model, self.first_requests.values(), cache, again, f"{self.spec.name}, stage 1")
         second = self.second_requests(find_outcomes(self.first_requests, cache, self.read_first, self.spec))
         second_again = {key for first_key, (key, _) in second.items() if first_key in again}
-        ask(model, dict(second.values()), cache, second_again, f"{self.spec.name}, stage 2")
+        ask(model, [request for _, request in second.values()], cache, second_again, f"{self.spec.name}, stage 2")
         first, labelled = self.find(cache)
         return [self._row(id, first[key], labelled.get(key)) for id, key in self.keys.items()]
 
@@ -209,12 +210,13 @@ def estimate(annotator: Annotator, cache: ResponseCache, retry: Sequence[str]) -
     An answer of stage one takes 25 tokens an attribute, one of stage two 8. Reasoning comes on top.
     """
     spec, attributes = annotator.spec, len(annotator.taxonomy.keys)
-    first = find_missing(annotator.first_requests, cache, annotator.again(cache, retry))
+    again = annotator.again(cache, retry)
+    first = [request for _, request in Missing(spec, cache, again)(annotator.first_requests.values())]
     unseen = "x" * (4 * STAGE1_TOKENS * attributes)  # what stage one will say
-    answered = dict(annotator.second_requests(annotator.find(cache)[0]).values())
-    second = [*find_missing(answered, cache).values()]
+    answered = [request for _, request in annotator.second_requests(annotator.find(cache)[0]).values()]
+    second = [request for _, request in Missing(spec, cache)(answered)]
     second += [Request(stage2(unseen, annotator.taxonomy))] * len(first)
-    read = sum(_tokens(request, spec.max_pixels) for request in [*first.values(), *second])
+    read = sum(_tokens(request, spec.max_pixels) for request in [*first, *second])
     written = attributes * (STAGE1_TOKENS * len(first) + STAGE2_TOKENS * len(second))
     return (
         f"{spec.name}: {len(first)} + {len(second)} calls (stage 1 + 2) for {len(annotator.first)} photos, about "

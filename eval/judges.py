@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from cprt.answers.structure import Structure, structure
 from cprt.errors import InputError
 from cprt.models.adapter import read_record, recorded_digests, recorded_prompt
 from cprt.models.spec import ModelSpec, Request, read_specs
-from cprt.prompts import PROMPTS, TARGETS, Prompt, build
+from cprt.prompts import PROMPTS, TARGETS, Messages, Prompt, build
 from cprt.taxonomy import Taxonomy
 
 TOP_LOGPROBS = 20  # the most that OpenAI's interface gives
@@ -42,10 +43,14 @@ class Judge:
         lead_in = None
         if self.expected and self.spec.base_url is None:
             lead_in = f'{{"{self.prompt.score_key}": ' if self.prompt.target == "score" else ""
-        return Request(self.prompt.messages(), (photo,), lead_in, self.structure, self.guess)
+        return Request(self._messages, (photo,), lead_in, self.structure, self.guess)
 
-    def record(self) -> dict[str, Any]:
-        """How its answers were decoded, for the run record."""
+    @cached_property
+    def _messages(self) -> Messages:  # the same for every photo, in memory too
+        return self.prompt.messages()
+
+    def record(self, free: int, answers: int) -> dict[str, Any]:
+        """How its answers were decoded, for the run record. They count as structured where none of them is ``free``."""
         decoding: dict[str, Any] = {
             "greedy": self.spec.temperature == 0,
             "max_new_tokens": self.spec.max_new_tokens,
@@ -58,7 +63,10 @@ class Judge:
         if self.structure is not None:
             if self.expected and self.structure.keys and self.spec.base_url is None:
                 decoding["lists"] = "the most probable lists of attributes"
-            decoding["structured"] = "a grammar" if self.spec.base_url is None else "a JSON schema"
+            if free:
+                decoding["not_structured"] = f"{free} of {answers} answers do not keep to the JSON schema"
+            else:
+                decoding["structured"] = "a grammar" if self.spec.base_url is None else "a JSON schema"
         return decoding
 
 

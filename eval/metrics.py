@@ -18,11 +18,12 @@ import numpy as np
 
 from cprt.config import option, parse, run
 from cprt.errors import InputError
+from cprt.guidance.risk import BAND
 from cprt.metrics.attributes import evaluate_attributes, evaluate_probabilities
 from cprt.metrics.bootstrap import interval
 from cprt.metrics.breakdown import by_group, groups_of
-from cprt.metrics.calibration import CALIBRATIONS, Fit, Isotonic, refits
-from cprt.metrics.certainty import evaluate_certainty
+from cprt.metrics.calibration import CALIBRATIONS, Fit, Isotonic, band_margin, refits, widened
+from cprt.metrics.certainty import evaluate_bands, evaluate_certainty
 from cprt.metrics.results import Figures, Metrics
 from cprt.metrics.severity import bootstrap, evaluate, paired_difference
 from cprt.pages.words import show
@@ -89,7 +90,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         answers = read_predictions(args.calibrate)
         mapped = calibrated(labels, predictions, held_out, answers, taxonomy, args.calibrate, **drawn)
         probabilities = calibrated_probabilities(labels, predictions, held_out, answers, taxonomy, **drawn)
-        metrics = replace(metrics, calibrated=mapped, calibrated_probabilities=probabilities)
+        band = calibrated_band(labels, predictions, held_out, answers)
+        metrics = replace(metrics, calibrated=mapped, calibrated_probabilities=probabilities, calibrated_band=band)
     if args.against is not None:
         inputs["against"] = args.against
         other = read_predictions(args.against)
@@ -99,6 +101,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     write_json(args.out, metrics)
     write_run("cprt metrics", args.out, args, inputs, taxonomy=taxonomy.digest)
     print(f"{args.out}: {summary_line(metrics)}")
+    if metrics.calibrated_band is not None and metrics.certainty is not None:
+        own, band = metrics.certainty["band"], metrics.calibrated_band
+        print(
+            f"  the {BAND:.0%} band holds the truth in {own['holds']:.3f} by itself (width {own['width']:.3f}), in "
+            f"{band['holds']:.3f} as the hold-out widens it (width {band['width']:.3f})"
+        )
     for name, test in (metrics.against or {}).get("figures", {}).items():
         if name in HEADS and test["difference"] is not None:
             print(f"  {HEADS[name]} {test['difference']:+.3f} against {args.against}, p {show(test['p'])}")
@@ -237,6 +245,27 @@ def calibrated_probabilities(
     if not truth or not mapped:
         return None
     return evaluate_probabilities(truth, mapped, taxonomy, **drawn) | {"fitted": {"n": len(pairs), **fit.record()}}
+
+
+def calibrated_band(
+    labels: Sequence[Label], predictions: Sequence[Prediction], held_out: Sequence[Label], answers: Sequence[Prediction]
+) -> dict[str, Any] | None:
+    """How often bands hold the truth, widened by what ``answers`` to the ``held_out`` labels say alone.
+
+    None where there are no bands, or too few photos in the hold-out.
+    """
+    (bands, truth), (known, known_truth) = _bands(labels, predictions), _bands(held_out, answers)
+    margin = band_margin(known, known_truth, BAND)
+    if margin is None or not bands:
+        return None
+    return evaluate_bands(truth, widened(bands, margin)) | {"fitted": {"n": len(known), "margin": margin}}
+
+
+def _bands(labels: Sequence[Label], predictions: Sequence[Prediction]) -> tuple[list[list[float]], list[float]]:
+    """Bands, and the true scores of their photos."""
+    truth = {label.id: label.score for label in labels}
+    rows = [(row.score_band, truth[row.id]) for row in predictions if row.score_band is not None and row.id in truth]
+    return [band for band, _ in rows], [score for _, score in rows]
 
 
 def _present(labels: Sequence[Label], taxonomy: Taxonomy) -> dict[str, list[str]]:

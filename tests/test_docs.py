@@ -50,7 +50,7 @@ CPRT = [
 def test_the_pages_show_commands():
     assert len(CPRT) > 25
     kinds = {line.split()[0] for page in PAGES for line in shown(page)}
-    assert kinds <= {"cprt", "make", "accelerate", "source", "hf"}, kinds
+    assert kinds <= {"cprt", "make", "accelerate", "source", "hf", "vllm"}, kinds
 
 
 @pytest.mark.parametrize("line", CPRT)

@@ -1,10 +1,11 @@
 """Photos on disk: which files they are, where they are, how they are opened. They never leave the machine from here."""
 
-from cprt.images.checks import check_images, find_faults, in_parallel, raise_first
+from cprt.images.checks import AHEAD, check_images, find_faults, in_order, in_parallel, raise_first
 from cprt.images.folders import SUFFIXES, ImageIndex, image_root, is_photo, list_photos
 from cprt.images.opening import MAX_RATIO, check_ratio, fit, image_size, is_box, load_image, read_bare_jpeg
 
 __all__ = [
+    "AHEAD",
     "MAX_RATIO",
     "SUFFIXES",
     "ImageIndex",
@@ -14,6 +15,7 @@ __all__ = [
     "fit",
     "image_root",
     "image_size",
+    "in_order",
     "in_parallel",
     "is_box",
     "is_photo",

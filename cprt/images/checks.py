@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,6 +16,8 @@ from cprt.images.opening import check_ratio, image_size, load_image
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+AHEAD = 128  # photos that are looked at before they are wanted, at most
 
 
 def check_images(root: Path, paths: Sequence[str], decode: bool = True) -> None:
@@ -53,9 +56,23 @@ def find_faults(paths: Sequence[Path], decode: bool = True) -> dict[Path, InputE
 
 
 def in_parallel(work: Callable[[T], R], items: Sequence[T], desc: str, workers: int | None = None) -> Iterator[R]:
-    """The results in order, from as many threads as there are cores (Pillow decodes beside Python), with a bar."""
+    """``in_order`` with a bar."""
+    yield from tqdm(in_order(work, items, workers), total=len(items), desc=desc, unit="photo", leave=False)
+
+
+def in_order(work: Callable[[T], R], items: Iterable[T], workers: int | None = None) -> Iterator[R]:
+    """The results in order, from as many threads as there are cores (Pillow decodes and files are read beside Python).
+
+    At most ``AHEAD`` are worked out before they are wanted.
+    """
     pool = ThreadPoolExecutor(workers or len(os.sched_getaffinity(0)))
+    waiting: deque[Future[R]] = deque()
     try:
-        yield from tqdm(pool.map(work, items), total=len(items), desc=desc, unit="photo", leave=False)
+        for item in items:
+            waiting.append(pool.submit(work, item))
+            if len(waiting) > AHEAD:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
     finally:
         pool.shutdown(cancel_futures=True)

@@ -6,12 +6,12 @@ Shapes: N images, A attributes, B resamples.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 
-from cprt.metrics.bootstrap import ClusteredShare, Floats, apart, defined, interval, resample, wilson_interval
+from cprt.metrics.bootstrap import ClusteredShare, Floats, Weights, apart, defined, interval, resample, wilson_interval
 from cprt.scoring import severities
 from cprt.taxonomy import Taxonomy
 
@@ -55,7 +55,7 @@ def evaluate_attributes(
     cells = np.stack([present * said, (1 - present) * said, present * (1 - said)])  # (3, N, A): TP, FP, FN
     members = _members(taxonomy)
     point = _figures(cells.sum(axis=1)[:, :, None], members)
-    weights = resample(len(ids), resamples, seed) if ids and resamples else []
+    weights = resample(len(ids), resamples, seed)
     resampled = None
     if weights:
         counts = np.concatenate([np.einsum("cna,nb->cab", cells, weight) for weight in weights], axis=2)
@@ -115,7 +115,7 @@ def _figures(counts: Floats, members: Mapping[int, list[int]]) -> dict[str, Floa
     return found
 
 
-def _costs(present: Floats, said: Floats, weights: Sequence[Floats], taxonomy: Taxonomy) -> dict[str, Any]:
+def _costs(present: Floats, said: Floats, weights: Weights, taxonomy: Taxonomy) -> dict[str, Any]:
     """``costs`` and ``costliest``; nothing where there is no image."""
     if not len(said):
         return {}
@@ -163,7 +163,7 @@ def evaluate_probabilities(
     shape = len(ids), len(taxonomy.keys)
     present = np.asarray([[key in truth[id] for key in taxonomy.keys] for id in ids], dtype=np.float64).reshape(shape)
     said = np.asarray([[probabilities[id].get(key, 0.0) for key in taxonomy.keys] for id in ids]).reshape(shape)
-    weights = resample(len(ids), resamples, seed) if ids and resamples else []
+    weights = resample(len(ids), resamples, seed)
 
     def entry(columns: list[int]) -> dict[str, Any]:
         rows = np.repeat(np.arange(len(ids)), len(columns))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,15 +29,35 @@ _FEWEST_BEYOND = 10
 _CELLS = 400_000  # 59 resamples of 6,736 rows at a time: fits the cache
 
 
-def resample(n: int, resamples: int, seed: int) -> list[Floats]:
-    """Weights of ``resamples`` seeded draws of n rows from n, in chunks of (N, b)."""
-    rows = np.random.default_rng(seed).integers(n, size=(resamples, n))
-    return weights_of(rows)
+class Weights:
+    """(N, B) weights as chunks of (N, b), over which one can go any number of times; in memory as small integers."""
+
+    def __init__(self, rows: Iterable[Ints]):
+        """From (b, N) drawn indices."""
+        chunks = (draws(chunk) for chunk in rows)
+        self._chunks = [chunk.astype(np.min_scalar_type(int(chunk.max(initial=0)))) for chunk in chunks]
+
+    def __len__(self) -> int:
+        return len(self._chunks)
+
+    def __iter__(self) -> Iterator[Floats]:
+        return (chunk.astype(np.float64) for chunk in self._chunks)
 
 
-def weights_of(rows: Ints) -> list[Floats]:
-    """(B, N) drawn indices -> chunks of (N, b) weights."""
-    return [draws(chunk) for chunk in np.array_split(rows, max(1, rows.size // _CELLS))]
+def resample(n: int, resamples: int, seed: int) -> Weights:
+    """Weights of ``resamples`` seeded draws of n rows from n; none where there is nothing to draw."""
+    rng, chunks = np.random.default_rng(seed), _chunks(n * resamples)
+    sizes = map(len, np.array_split(np.arange(resamples), chunks)) if n * resamples else ()
+    return Weights(rng.integers(n, size=(size, n)) for size in sizes)  # as if all were drawn at once
+
+
+def weights_of(rows: Ints) -> Weights:
+    """(B, N) drawn indices -> their weights."""
+    return Weights(np.array_split(rows, _chunks(rows.size)))
+
+
+def _chunks(cells: int) -> int:
+    return max(1, cells // _CELLS)
 
 
 def draws(rows: Ints) -> Floats:

@@ -62,7 +62,7 @@ def by_group(
             return np.stack([inside @ (figure[:, None] * weights) / (inside @ weights) for figure in figures])
 
     point = means(np.ones((len(t), 1)))
-    drawn = [means(weights) for weights in resample(len(t), resamples, seed)] if resamples and len(t) else []
+    drawn = [means(weights) for weights in resample(len(t), resamples, seed)]
     spread = np.concatenate(drawn, axis=2) if drawn else None
     found = {}
     for row, name in enumerate(groups):

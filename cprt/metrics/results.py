@@ -77,6 +77,7 @@ class Metrics(Figures):
         attribute_probabilities: how good the probabilities of attributes are, in the same file.
         calibrated_probabilities: the same after calibration on the hold-out.
         certainty: what a judge's own uncertainty is worth (``cprt/metrics/certainty.py``).
+        calibrated_band: how often its bands hold the truth once they are widened as the hold-out asks for.
         errors_by: level, attributes, attribute -> group -> its errors (paper 5.3).
         against: ``n`` photos, and figure -> ``difference``, ``ci``, ``p`` to another judge on them.
     """
@@ -89,6 +90,7 @@ class Metrics(Figures):
     attribute_probabilities: dict[str, Any] | None = field(default=None, metadata=_LEFT_OUT)
     calibrated_probabilities: dict[str, Any] | None = field(default=None, metadata=_LEFT_OUT)
     certainty: dict[str, Any] | None = field(default=None, metadata=_LEFT_OUT)
+    calibrated_band: dict[str, Any] | None = field(default=None, metadata=_LEFT_OUT)
     errors_by: dict[str, dict[str, GroupError]] = field(default_factory=dict)
     against: dict[str, Any] | None = field(default=None, metadata=_LEFT_OUT)
 

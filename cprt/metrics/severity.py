@@ -21,6 +21,7 @@ from cprt.metrics.bootstrap import (
     CONFIDENCE,
     Floats,
     Ints,
+    Weights,
     defined,
     interval,
     p_value,
@@ -141,7 +142,7 @@ def bootstrap(
 
 
 def _resampled(
-    truth: ArrayLike, prediction: ArrayLike, true_levels: ArrayLike, level_is_right: ArrayLike, weights: list[Floats]
+    truth: ArrayLike, prediction: ArrayLike, true_levels: ArrayLike, level_is_right: ArrayLike, weights: Weights
 ) -> dict[str, Floats]:
     t, p = as_columns(truth, prediction)
     levels, right = as_columns(true_levels, level_is_right)
@@ -199,7 +200,7 @@ def paired_differences(
     Raises ValueError on columns of other lengths.
     """
     t, levels = as_columns(truth, true_levels)
-    weights = resample(len(t), resamples, seed) if len(t) and resamples else []
+    weights = resample(len(t), resamples, seed)
     figures, resampled = {}, {}
     for name in dict.fromkeys(name for pair in pairs for name in pair):
         _, prediction = as_columns(truth, judges[name])

@@ -7,12 +7,15 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cprt.errors import InputError
 from cprt.provenance import model_digest
 from cprt.records import inside, read_object
 from cprt.services.hub import limit_patience, reason
+
+if TYPE_CHECKING:
+    import torch
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 
@@ -103,6 +106,30 @@ def check_fit(name: str, model: Any, processor: Any) -> None:
         cut, taken = getattr(processor.image_processor, ours), getattr(vision, models)
         if cut != taken:
             raise InputError(f"{name}: its processor has {ours} {cut}, its config.json {models} {taken}")
+
+
+def find_device() -> torch.device:
+    """Where models run: what torch finds (CUDA, ROCm, XPU, Apple's MPS), else the processor.
+
+    Each process of ``accelerate launch`` has a card of its own.
+    """
+    import torch
+
+    found = torch.accelerator.current_accelerator(check_available=True)
+    if found is None:
+        return torch.device("cpu")
+    place = int(os.environ.get("LOCAL_RANK", "0")) % torch.accelerator.device_count()
+    return torch.device(found.type, place)
+
+
+def to_device(model: Any, device: torch.device, dtype: str) -> Any:
+    """A model on ``device``; where ``dtype`` is auto and the device lacks the model's own precision, in float32."""
+    import torch
+
+    known = None if device.type == "cpu" else torch.accelerator.get_device_capability(device)["supported_dtypes"]
+    if dtype == "auto" and known is not None and model.dtype not in known:
+        model = model.float()
+    return model.to(device)
 
 
 def check_finite(name: str, weights: dict[str, Any]) -> None:

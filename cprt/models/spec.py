@@ -65,7 +65,7 @@ class Response:
         usage: tokens, as the endpoint counts them.
         logprobs: one entry a token in an endpoint's form, when they were asked for.
         dropped: options that the endpoint refused and this response was made without: "temperature", "logprobs",
-            "response_format" (the form of a structured answer).
+            "response_format" (the form of a structured answer; also where it took the form and did not keep to it).
         distribution: of a local model, score string -> probability, when a request's ``lead_in`` asks for it.
         lists: of a local model, keys with commas between -> probability, where ``lead_in`` is there and lists are.
         willing: of a local model's answer that was held to a structure: the share of its probability that a free model
@@ -86,6 +86,11 @@ class Response:
     willing: float | None = None
     made: dict[str, Any] | None = None
     error: str | None = None
+
+    @property
+    def is_free(self) -> bool:
+        """Whether an endpoint was to hold this answer to a form, and did not."""
+        return "response_format" in self.dropped
 
     def row(self) -> dict[str, Any]:
         """As it is stored: what says nothing is left out."""

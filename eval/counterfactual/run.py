@@ -24,7 +24,8 @@ from cprt.answers import Answer
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.images import check_images, image_root
-from cprt.models.ask import ask, by_weights, hash_photos, open_models, raise_first
+from cprt.models.ask import ask, by_weights, open_models, raise_first
+from cprt.models.missing import hash_photos
 from cprt.models.outcome import Outcome, find_outcomes
 from cprt.models.response_cache import ResponseCache
 from cprt.provenance import sign, write_run
@@ -125,7 +126,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 for case in cases
             ]
             requests = {key: request for of_case in asked for key, request in of_case}
-            ask(models[one.name], requests, cache, label=one.name)
+            ask(models[one.name], requests.values(), cache, label=one.name)
             found = find_outcomes(requests, cache, reader(taxonomy, one.prompt), one.spec)
             of_run[one.name] = compare(one, cases, [[found[key] for key, _ in of_case] for of_case in asked], taxonomy)
     rows = [row for one in runs for row in of_run[one.name]]

@@ -144,7 +144,7 @@ def _read_run(folder: str, name: str, record: Any, taxonomy: Taxonomy, place: Pl
     if adapter != spec.identity.get("adapter"):
         raise InputError.at(file, f"the adapter {spec.adapter} has changed since", field="adapter")
     predictions = {prediction.id: prediction for prediction in read_predictions(Path(folder) / "predictions.jsonl")}
-    held = "structured" in inside(record, "decoding")
+    held = {"structured", "not_structured"} & inside(record, "decoding").keys()
     form = structure(plain.target, taxonomy, plain.score_key) if held else None
     guess = structure(plain.target, taxonomy, plain.score_key, in_order=False)
     return EvalRun(name, spec, plain, assuming_faces_anonymised(plain, taxonomy), predictions, form, guess)

@@ -17,8 +17,9 @@ from cprt.answers.structure import structure
 from cprt.errors import one_line
 from cprt.files import without_halves
 from cprt.guidance.risk import Risk
-from cprt.models.ask import Model, ask, hash_photos
-from cprt.models.outcome import Outcome, find_outcomes
+from cprt.models.ask import Model, ask
+from cprt.models.missing import read_outcomes
+from cprt.models.outcome import Outcome
 from cprt.models.response_cache import ResponseCache
 from cprt.models.spec import Request
 from cprt.prompts import Prompt
@@ -30,7 +31,13 @@ from eval.score.rows import flag_score, named, probable
 
 
 def ask_all(
-    model: Model, prompt: Prompt, photos: Sequence[Photo], out: Path, args: ScoreArguments, taxonomy: Taxonomy
+    model: Model,
+    prompt: Prompt,
+    photos: Sequence[Photo],
+    out: Path,
+    args: ScoreArguments,
+    taxonomy: Taxonomy,
+    margin: float | None,
 ) -> list[dict[str, Any]]:
     """A row for every photo. Photos with the same bytes are asked once.
 
@@ -40,32 +47,21 @@ def ask_all(
     form = structure(prompt.target, taxonomy, prompt.score_key) if args.structured else None
     guess = structure(prompt.target, taxonomy, prompt.score_key, in_order=False)
     lead_in = "" if form is not None and form.keys and args.base_url is None else None  # brings probabilities of lists
-    hash_photos(photo.file for photo in photos if photo.problem is None)
-    keys: dict[Photo, str] = {}
-    rows: dict[Photo, dict[str, Any]] = {}
-    requests: dict[str, Request] = {}
-    for photo in photos:
-        problem, request = photo.problem, Request(messages, (photo.file,), lead_in, form, guess)
-        if problem is None:
-            try:
-                keys[photo] = model.spec.key(request)
-                requests.setdefault(keys[photo], request)
-            except OSError as error:
-                problem = f"cannot be read ({error.strerror})"
-        if problem is not None:
-            rows[photo] = score_row(photo, Outcome("error", error=problem), args, taxonomy)
+    requests = [Request(messages, (photo.file,), lead_in, form, guess) for photo in photos if photo.problem is None]
     shows_only = out.suffix == ".html" and out.with_suffix(".jsonl").is_file()
+    rows, first = list[dict[str, Any]](), dict[str | OSError, Path]()
     with ResponseCache(kept(out)) as cache:
-        unseen = {key: request for key, request in requests.items() if not (shows_only and cache.rows(key))}
-        ask(model, unseen, cache, label="scoring")
-        outcomes = find_outcomes(requests, cache, reader(taxonomy, prompt), model.spec)
-    for photo, key in keys.items():
-        outcome = outcomes[key]
-        if outcome.error is not None:
-            first = requests[key].images[0]  # the photo of these bytes that was asked about
-            outcome = replace(outcome, error=outcome.error.removeprefix(one_line(f"{first}: ")))
-        rows[photo] = score_row(photo, outcome, args, taxonomy)
-    return [rows[photo] for photo in photos]
+        ask(model, requests, cache, label="scoring", errors=not shows_only)
+        outcomes = read_outcomes(model.spec, requests, cache, reader(taxonomy, prompt))
+        for photo in photos:
+            outcome = Outcome[Answer]("error", error=photo.problem)
+            if photo.problem is None:
+                key, outcome = next(outcomes)
+                asked = first.setdefault(key, photo.file)  # of the photos of these bytes, the one that was asked about
+                if outcome.error is not None:
+                    outcome = replace(outcome, error=outcome.error.removeprefix(one_line(f"{asked}: ")))
+            rows.append(score_row(photo, outcome, args, taxonomy, margin))
+    return rows
 
 
 def kept(out: Path) -> Path:
@@ -73,14 +69,20 @@ def kept(out: Path) -> Path:
     return out.with_suffix(".answers.jsonl")
 
 
-def score_row(photo: Photo, outcome: Outcome[Answer], args: ScoreArguments, taxonomy: Taxonomy) -> dict[str, Any]:
-    """One row of the output (see above) from what became of the request."""
+def score_row(
+    photo: Photo,
+    outcome: Outcome[Answer],
+    args: ScoreArguments,
+    taxonomy: Taxonomy,
+    margin: float | None = None,
+) -> dict[str, Any]:
+    """One row of the output (see above) from what became of the request; ``margin`` as of ``probable``."""
     answer = outcome.value or Answer("unparsed")
     composed = attributes = advice = None
     if answer.attributes is not None:
         composed, attributes, advice = named(answer.attributes, args.until_level, args.until_score, taxonomy)
     lists = outcome.response.lists if outcome.status == "ok" and outcome.response is not None else None
-    expected = probable(Risk.read(lists, taxonomy), args.flag_above) if lists else None
+    expected = probable(Risk.read(lists, taxonomy), args.flag_above, margin) if lists else None
     willing = None if outcome.response is None else outcome.response.willing
     by = flag_score(
         answer.score,
@@ -103,4 +105,5 @@ def score_row(photo: Photo, outcome: Outcome[Answer], args: ScoreArguments, taxo
         "error": None if outcome.error is None else without_halves(outcome.error),
         **({} if expected is None else {"probable": expected}),
         **({} if willing is None else {"willing": willing}),
+        **({"free": True} if outcome.response is not None and outcome.response.is_free else {}),
     }

@@ -58,7 +58,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     with tempfile.TemporaryDirectory() as scratch:  # without --out nothing is kept
         out = Path(args.out or Path(scratch) / "score.jsonl")
-        rows = ask_all(model, prompt, found.photos, out, args, taxonomy)
+        margin = None if threshold is None else threshold.band_margin
+        rows = ask_all(model, prompt, found.photos, out, args, taxonomy, margin)
     if args.out is not None:
         save(args, found, rows, taxonomy, prompt, spec, threshold)
     show_table(rows, taxonomy, flagging=args.flag_above is not None, full=args.out is None)
@@ -145,6 +146,7 @@ def save(
         prompt=prompt.identity(),
         taxonomy=taxonomy.digest,
         counts=Counter(row["status"] for row in rows),
+        free_answers=sum("free" in row for row in rows),
         threshold=threshold and dataclasses.asdict(threshold),
     )
 
@@ -159,13 +161,21 @@ def made_with(args: ScoreArguments, prompt: Prompt, threshold: Threshold | None)
             f"; chosen for a recall of {args.recall:g} on {counted(threshold.rows, 'labelled photo')}, where it has "
             f"recall {threshold.recall:.3f} and precision {threshold.precision:.3f} of level 1"
         )
-    return {
+    facts = {
         "Model": args.model,
         "Adapter": args.adapter or "none",
         "Asked with": f"{prompt.name} prompt for {'the score' if prompt.target == 'score' else 'attributes and score'}",
         "On": datetime.now().date().isoformat(),
         "Flagged": flags,
     }
+    if args.flag_by == "expected":
+        facts["Bands"] = "the middle 90% of the model's own probability, which is no promise"
+        if threshold is not None and threshold.band_margin is not None:
+            facts["Bands"] = (
+                f"hold the truth in 90% of photos like the {threshold.band_rows} labelled ones: the model's own, each "
+                f"end moved out by {threshold.band_margin:.3f}"
+            )
+    return facts
 
 
 def _finish(args: ScoreArguments, rows: Sequence[dict[str, Any]], stopped: Stopped | None) -> None:
@@ -178,6 +188,8 @@ def _finish(args: ScoreArguments, rows: Sequence[dict[str, Any]], stopped: Stopp
     against = sum(row["contradiction"] is True for row in rows)
     flags += f"; {counted(against, 'contradiction')}: the score and the attributes are of two levels" if against else ""
     print(f"{args.out or 'scored'}: {counted(len(rows), 'photo')} ({shown}){flags}")
+    if free := sum("free" in row for row in rows):
+        note(f"{free} of {len(rows)} answers are free ones: the endpoint takes no JSON schema, or does not keep to it")
     if stopped is not None:
         raise stopped
     if not counts["ok"]:

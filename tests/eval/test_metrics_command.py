@@ -248,6 +248,9 @@ def test_probabilities_of_attributes_are_measured_and_calibrated_on_the_hold_out
     assert after["brier"] < before["brier"] and after["auc"] == pytest.approx(before["auc"])
     assert metrics["calibrated_probabilities"]["fitted"]["n"] == 60 * len(keys)
     assert metrics["decodings"]["mean"]["mae"] == pytest.approx(0.1) and metrics["certainty"]["band"]["holds"] == 1
+    band = metrics["calibrated_band"]  # every truth lies 0.1 within its band's end, and at it after calibration
+    assert band["fitted"] == {"n": 60, "margin": pytest.approx(-0.1)}
+    assert band["holds"] == 1 and band["width"] == pytest.approx(0.1)
 
 
 @pytest.mark.slow

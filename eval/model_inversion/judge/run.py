@@ -20,7 +20,8 @@ from typing import Any
 
 from cprt.config import option, parse, run
 from cprt.errors import InputError
-from cprt.models.ask import ask, by_weights, hash_photos, open_models, raise_first
+from cprt.models.ask import ask, by_weights, open_models, raise_first
+from cprt.models.missing import hash_photos
 from cprt.models.outcome import Outcome, find_outcomes, with_status
 from cprt.models.response_cache import ResponseCache, read_cache
 from cprt.models.spec import ModelSpec, read_specs
