@@ -6,7 +6,8 @@ Distinct JPEGs of 32 x 32, asked of a server on this machine that answers after 
 also of the demo's base on the processor (``cprt eval``). Each run is killed after nine tenths of its answers, started
 again, and finished. ``first_s`` is from the start of the process to the first answer on disk, ``again_s`` after
 the kill, ``end_s`` from the last answer to the end; ``peak_mb`` the most resident memory of the run that ends, and
-``bytes_a_photo`` what of it a tenth of the photos does not take either, for each further photo.
+``bytes_a_photo`` what of it a tenth of the photos does not take either, for each further photo. ``page_s`` is the page
+of ``cprt score`` beside its JSON Lines, which asks nothing again.
 """
 
 from __future__ import annotations
@@ -110,60 +111,72 @@ def run(command: list[str], answers: Path, photos: int) -> dict[str, float]:
     }
 
 
-def measure(photos: int, asked: list[str], kinds: list[str]) -> dict[str, dict[str, float]]:
-    """Every kind of run over a tenth of the photos and over all of them. ``asked``: the options that name the model."""
-    found = {}
-    for kind in kinds:
-        sizes = {}
-        for count in (photos // 10, photos):
-            with tempfile.TemporaryDirectory() as scratch:
-                drawn, out = draw(Path(scratch), count), Path(scratch) / "out" / "run"
-                if kind == "eval":
-                    command = ["eval.run", "--labels", str(drawn / "labels.jsonl"), "--images", str(drawn)]
-                    command += ["--out", str(out.parent), *asked]
-                    sizes[count] = run(command, out.parent / "answers.jsonl", count)
-                    files = [out.parent / "predictions.jsonl", out.parent / "report.html"]
-                else:
-                    written = out.with_suffix(kind.removeprefix("score"))
-                    command = ["eval.score.run", str(drawn / "images"), "--out", str(written), *asked]
-                    sizes[count] = run(command, out.with_suffix(".answers.jsonl"), count)
-                    files = [written]
-                sizes[count] |= {f"{file.suffix[1:]}_mb": file.stat().st_size / 2**20 for file in files}
-        least, most = sizes.values()
+def finish(command: list[str], log: Path) -> dict[str, float]:
+    """Seconds and most memory of a run that has nothing left to ask."""
+    began = time.perf_counter()
+    with open(log, "ab") as file:
+        process = subprocess.Popen([sys.executable, "-m", *command], stdout=file, stderr=file)
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit(log.read_text()[-2000:])
+    return {"page_s": time.perf_counter() - began, "page_peak_mb": usage.ru_maxrss / 1024}
+
+
+def measure(photos: int, asked: dict[str, list[str]]) -> dict[str, dict[str, float]]:
+    """Figures over all photos, and what memory each takes beyond a tenth of them.
+
+    ``asked``: eval, and score where it is asked too -> the options that name the model.
+    """
+    found: dict[str, list[dict[str, float]]] = {}
+    for count in (photos // 10, photos):
+        with tempfile.TemporaryDirectory() as scratch:
+            drawn, out = draw(Path(scratch), count), Path(scratch) / "out"
+            command = ["eval.run", "--labels", str(drawn / "labels.jsonl"), "--images", str(drawn), "--out", str(out)]
+            figures = run([*command, *asked["eval"]], out / "answers.jsonl", count)
+            found.setdefault("eval", []).append(figures | sizes(out / "predictions.jsonl", out / "report.html"))
+            if "score" in asked:
+                command = ["eval.score.run", str(drawn / "images"), *asked["score"], "--out"]
+                figures = run([*command, str(out / "run.jsonl")], out / "run.answers.jsonl", count)
+                figures |= finish([*command, str(out / "run.html")], drawn / "run.log")  # asks nothing again
+                found.setdefault("score", []).append(figures | sizes(out / "run.jsonl", out / "run.html"))
+    figures_of = {}
+    for name, (least, most) in found.items():
         grown = 2**20 * (most["peak_mb"] - least["peak_mb"]) / (most["photos"] - least["photos"])
-        found[kind] = {**most, "bytes_a_photo": grown}
-        print(kind, {name: round(value, 1) for name, value in found[kind].items()}, flush=True)
-    return found
+        figures_of[name] = {**most, "bytes_a_photo": grown}
+        print(name, {figure: round(value, 1) for figure, value in figures_of[name].items()}, flush=True)
+    return figures_of
+
+
+def sizes(*files: Path) -> dict[str, float]:
+    return {f"{file.suffix[1:]}_mb": file.stat().st_size / 2**20 for file in files}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--photos", type=int, default=100_000)
+    parser.add_argument("--photos", type=int, default=100_000, help="photos that a server is asked about; 0: none")
     parser.add_argument("--here", type=int, default=2000, help="photos that the demo's base is asked about; 0: none")
-    parser.add_argument("--kinds", nargs="+", default=["eval", "score.jsonl", "score.html"])
     parser.add_argument("--json", help="file for the figures")
     args = parser.parse_args()
-    receive, send = multiprocessing.Pipe(duplex=False)
-    context = multiprocessing.get_context("spawn")
-    server = context.Process(target=client_speed.serve, args=(send, ANSWER), daemon=True)
-    server.start()
     figures: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as folder:
+    if args.photos:
+        receive, send = multiprocessing.Pipe(duplex=False)
+        context = multiprocessing.get_context("spawn")
+        server = context.Process(target=client_speed.serve, args=(send, ANSWER), daemon=True)
+        server.start()
         try:
-            models = Path(folder) / "models.yaml"
             url = f"http://127.0.0.1:{receive.recv()}/v1"
-            models.write_text(json.dumps({"models": [{"name": "m", "model": "m", "base_url": url, "concurrency": 64}]}))
-            if args.photos and "eval" in args.kinds:
-                figures = measure(args.photos, ["--config", str(models), "--target", "attributes"], ["eval"])
-            asked = ["--base_url", url, "--model", "m", "--concurrency", "64"]
-            if args.photos:
-                figures |= measure(args.photos, asked, [kind for kind in args.kinds if kind != "eval"])
+            with tempfile.NamedTemporaryFile("w", suffix=".yaml") as models:
+                models.write(json.dumps({"models": [{"name": "m", "model": "m", "base_url": url, "concurrency": 64}]}))
+                models.flush()
+                evaluated = ["--config", models.name, "--target", "attributes"]
+                scored = ["--base_url", url, "--model", "m", "--concurrency", "64"]
+                figures = measure(args.photos, {"eval": evaluated, "score": scored})
         finally:
             server.terminate()
             server.join()
-        if args.here:
-            asked = ["--model", str(BASE), "--dtype", "float32", "--structured", "true", "--target", "score"]
-            figures["eval, here"] = measure(args.here, asked, ["eval"])["eval"]
+    if args.here:
+        asked = ["--model", str(BASE), "--dtype", "float32", "--structured", "true", "--target", "score"]
+        figures["eval, here"] = measure(args.here, {"eval": asked})["eval"]
     if args.json:
         write_json(args.json, figures)
 
