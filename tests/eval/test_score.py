@@ -524,18 +524,18 @@ def test_an_adapter_is_asked_as_it_was_trained(adapter, tmp_path, capsys, traine
     shutil.copytree(adapter, folder)
     if trained:
         (folder / "run.json").write_text(json.dumps({"prompt": build(*trained).identity()}))
-    prompt, spec = settle(ScoreArguments(["x"], adapter=str(folder), **options), Taxonomy.default())
-    assert (prompt.name, prompt.target) == asked
+    judge = settle(ScoreArguments(["x"], adapter=str(folder), **options), Taxonomy.default())
+    assert (judge.prompt.name, judge.prompt.target) == asked
     err = capsys.readouterr().err
     assert said.replace("ADAPTER", str(folder)) in err and (said != "" or err == "")
-    assert spec.max_pixels is None  # the cap that the adapter brings
+    assert judge.spec.max_pixels is None  # the cap that the adapter brings
 
 
 def test_a_prompt_that_is_not_known_here_gets_a_word(adapter, tmp_path, capsys):
     folder = tmp_path / "adapter"
     shutil.copytree(adapter, folder)
     (folder / "run.json").write_text('{"prompt": {"name": "taxonomy"}}')
-    assert settle(ScoreArguments(["x"], adapter=str(folder)), Taxonomy.default())[0].target == "attributes"
+    assert settle(ScoreArguments(["x"], adapter=str(folder)), Taxonomy.default()).prompt.target == "attributes"
     assert "not known here" in capsys.readouterr().err
 
 
