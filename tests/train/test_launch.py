@@ -132,7 +132,7 @@ def text(pair: dict) -> dict:
     return next(part for part in pair["prompt"][0]["content"] if part["type"] == "text")
 
 
-PARTS = "field 'prompt': content must be a text, or parts"
+PARTS = "is not a list of messages, each w"  # which the one line has room for
 PAIRS = {
     "placeholder of an image": (lambda pair: text(pair).update(text="Look <|image_pad|>"), "holds '<|image_pad|>'"),
     "an end in the prompt": (lambda pair: text(pair).update(text="Look.<|im_end|>"), "holds '<|im_end|>'"),
