@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ from cprt.errors import InputError
 from cprt.images import load_image
 from cprt.models.adapter import recorded_digests
 from cprt.models.checkpoint import special_token
+from cprt.models.decoding.soft_scores import SoftScores
 from cprt.prompts import Messages, arrange, digest
 from cprt.records import Pair, inside, read_object
+from cprt.taxonomy import Taxonomy
 
 IGNORED = -100
 
@@ -48,6 +51,7 @@ class PairRows:
             "prompt": [arrange(pair.prompt, self.model_type) for pair in chosen],
             "completion": [pair.completion for pair in chosen],
             "images": [[load_image(self.root / image) for image in pair.images] for pair in chosen],
+            "truth": [(pair.score, pair.level) for pair in chosen],
         }
 
 
@@ -110,10 +114,22 @@ def _texts_and_images(messages: Messages) -> tuple[list[str], int] | None:
     return texts, images
 
 
-def pair_collator(processor: Any, model_type: str) -> PairCollator:
-    """Rows -> a batch whose labels are the answer's tokens and the end of the turn, and ``IGNORED`` elsewhere."""
+def pair_collator(
+    processor: Any, model_type: str, score_width: float | None = None, taxonomy: Taxonomy | None = None
+) -> PairCollator:
+    """Rows -> a batch whose labels are the answer's tokens and the end of the turn, and ``IGNORED`` elsewhere.
+
+    With ``score_width``, beside them what soft labels of the score's digits differ in (``PairCollator.softened``).
+    """
     stock = DataCollatorForVisionLanguageModeling(processor, max_length=None, completion_only_loss=True)
-    return PairCollator(MllamaCollator(processor) if model_type == "mllama" else stock, processor.tokenizer)
+    soft = (
+        SoftScores(partial(_tokens, processor.tokenizer), score_width, taxonomy) if score_width and taxonomy else None
+    )
+    return PairCollator(MllamaCollator(processor) if model_type == "mllama" else stock, processor.tokenizer, soft)
+
+
+def _tokens(tokenizer: Any, text: str) -> list[int]:
+    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 class PairCollator:
@@ -122,8 +138,8 @@ class PairCollator:
     What a template writes after it, such as Qwen's line break, is never generated: the end token stops generation.
     """
 
-    def __init__(self, collate: Any, tokenizer: Any):
-        self.collate, self.tokenizer = collate, tokenizer
+    def __init__(self, collate: Any, tokenizer: Any, soft: SoftScores | None = None):
+        self.collate, self.tokenizer, self.soft = collate, tokenizer, soft
 
     def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
         """Raises InputError when the chat template ends an answer otherwise than generation does."""
@@ -133,7 +149,42 @@ class PairCollator:
         if not is_end.any(dim=1).all():
             raise InputError(f"the chat template does not end an answer with {self.tokenizer.eos_token!r}")
         batch["labels"] = labels_BL.masked_fill(is_end.cumsum(dim=1) - is_end.long() > 0, IGNORED)
+        if self.soft is not None:
+            batch["softened"] = self.softened(rows, batch["labels"])
         return batch
+
+    def check(self, pairs: Sequence[Pair]) -> None:
+        """Raises InputError for a pair of whose score no soft label can be made."""
+        for pair in pairs:
+            if self.soft is None:
+                return
+            if pair.score is None or pair.level is None:
+                raise InputError(f"score_width: pair {pair.id!r} has no score or no level")
+            try:
+                self.soft.labels(pair.completion[0]["content"][0]["text"], pair.score, pair.level)
+            except InputError as error:
+                raise InputError(f"score_width: pair {pair.id!r}: {error}") from error
+
+    def softened(self, rows: Sequence[dict[str, Any]], labels_BL: torch.Tensor) -> dict[str, torch.Tensor]:
+        """By what the loss of soft labels is more than that of ``labels_BL``: the sum of weight x logit.
+
+        A cross-entropy is log sum exp of the logits less their mean under the label, so only that mean differs. Each
+        of M terms has ``row`` and ``column`` of a label, a ``token``, and as ``weight`` what the label has of the token
+        less what the soft one has.
+        """
+        assert self.soft is not None
+        terms: list[tuple[int, int, int, float]] = []
+        for row, (content, labels) in enumerate(zip(rows, labels_BL, strict=True)):
+            first = int((labels != IGNORED).nonzero()[0, 0])
+            answer = content["completion"][0]["content"][0]["text"]
+            for place, chances in self.soft.labels(answer, *content["truth"]).items():
+                true = int(labels[first + place])
+                weights = {true: 1.0, **{token: -chance for token, chance in chances.items() if token != true}}
+                weights[true] -= chances[true]
+                terms += [(row, first + place, token, weight) for token, weight in weights.items()]
+        places = torch.tensor([term[:3] for term in terms], dtype=torch.long).reshape(-1, 3)
+        softened = dict(zip(("row", "column", "token"), places.T, strict=True))
+        return {**softened, "weight": torch.tensor([term[3] for term in terms], dtype=torch.float32)}
 
 
 class MllamaCollator:

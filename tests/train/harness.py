@@ -13,6 +13,7 @@ from trl import SFTConfig, SFTTrainer
 
 from cprt.models.checkpoint import load_model, load_processor
 from cprt.records import Pair
+from cprt.taxonomy import Taxonomy
 from train.adapter import LANGUAGE_MODEL_PROJECTIONS
 from train.pair_dataset import pair_collator, pair_dataset
 from train.shared_prefix import SharedPrefixTrainer
@@ -32,6 +33,7 @@ def build(
     dropout: float = 0.0,
     dataset: Any = None,
     held_out: Any = None,
+    score_width: float | None = None,
     **options: Any,
 ) -> SFTTrainer:
     """A trainer; ``share`` None means TRL's own. ``options`` go to SFTConfig.
@@ -73,7 +75,7 @@ def build(
         train_dataset=dataset or pair_dataset(pairs, images, model_type),
         eval_dataset=held_out,
         processing_class=processor,
-        data_collator=pair_collator(processor, model_type),
+        data_collator=pair_collator(processor, model_type, score_width, Taxonomy.default()),
         peft_config=LoraConfig(
             r=8, lora_alpha=16, lora_dropout=dropout, target_modules=LANGUAGE_MODEL_PROJECTIONS, task_type="CAUSAL_LM"
         ),
