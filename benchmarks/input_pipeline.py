@@ -26,7 +26,7 @@ from cprt.images import fit
 from cprt.models.checkpoint import load_processor
 from cprt.prompts import build
 from cprt.records import Pair, write_json
-from train.pair_dataset import pair_collator, pair_dataset
+from train.pair_dataset import PairCollator, pair_dataset
 
 BASE = Path(__file__).parents[1] / "assets" / "demo_base"
 SIDE, MICRO = 512, 8
@@ -70,7 +70,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         pairs = pairs_of(Path(name), args.batch * (args.steps + 2))
         dataset = pair_dataset(pairs, Path(name), "qwen3_vl")
-        collate = pair_collator(load_processor(str(BASE), None, SIDE * SIDE), "qwen3_vl")
+        collate = PairCollator(load_processor(str(BASE), None, SIDE * SIDE))
         started = time.process_time()
         for start in range(0, 64, MICRO):
             collate(dataset.__getitems__(list(range(start, start + MICRO))))

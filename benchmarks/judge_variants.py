@@ -30,6 +30,7 @@ from eval.metrics import DECODINGS, HEADS, STATED, show
 # Variant -> the target of its pairs, and in what else it differs from the demo's recipe.
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "score": ("score", {}),
+    "score-soft": ("score", {"score_width": 0.03}),
     "attributes": ("attributes", {}),
     "mixed": ("mixed", {}),
 }

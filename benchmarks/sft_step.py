@@ -158,7 +158,7 @@ def build_trainer(model: Any, image_tokens: int, rows: int, output: Path, *, sha
     from cprt.models.checkpoint import load_processor
     from cprt.prompts import build
     from train.adapter import LANGUAGE_MODEL_PROJECTIONS
-    from train.pair_dataset import pair_collator
+    from train.pair_dataset import PairCollator
     from train.shared_prefix import SharedPrefixTrainer
 
     height, width = SIDES[image_tokens]
@@ -194,7 +194,7 @@ def build_trainer(model: Any, image_tokens: int, rows: int, output: Path, *, sha
         ),
         train_dataset=Dataset.from_dict({"index": list(range(rows))}).with_transform(read),
         processing_class=processor,
-        data_collator=pair_collator(processor, "qwen3_vl"),
+        data_collator=PairCollator(processor),
         peft_config=LoraConfig(
             r=64, lora_alpha=64, lora_dropout=0.0, target_modules=LANGUAGE_MODEL_PROJECTIONS, task_type="CAUSAL_LM"
         ),

@@ -24,7 +24,7 @@ TOP_LOGPROBS = 20  # the most that OpenAI's interface gives
 class Judge:
     """A model asked with one prompt. ``name`` is that of its folder, ``model`` what its rows call the model.
 
-    ``structure``: the form that its answers are held to; None: they are free.
+    ``structure``: the form that its answers are held to; None: they are free. ``guess``: that which they likely have.
     """
 
     name: str
@@ -32,6 +32,7 @@ class Judge:
     prompt: Prompt
     expected: bool
     structure: Structure | None = None
+    guess: Structure | None = None
 
     @property
     def model(self) -> str:
@@ -42,7 +43,7 @@ class Judge:
         lead_in = None
         if self.expected and self.spec.base_url is None:
             lead_in = f'{{"{self.prompt.score_key}": ' if self.prompt.target == "score" else ""
-        return Request(self.prompt.messages(), (photo,), lead_in, self.structure)
+        return Request(self.prompt.messages(), (photo,), lead_in, self.structure, self.guess)
 
     def record(self) -> dict[str, Any]:
         """How its answers were decoded, for the run record."""
@@ -206,7 +207,8 @@ def _judges(
         for name in _distinct(prompts):
             prompt = choose_prompt(name, target, trained, taxonomy)
             form = structure(prompt.target, taxonomy, prompt.score_key) if structured else None
-            judges.append(Judge(_name(spec.name, prompt.name, several), spec, prompt, expected, form))
+            guess = structure(prompt.target, taxonomy, prompt.score_key, in_order=False)
+            judges.append(Judge(_name(spec.name, prompt.name, several), spec, prompt, expected, form, guess))
             if spec.adapter is not None and (otherwise := asked_otherwise(spec.adapter, trained, prompt)):
                 print(f"note: {otherwise}")
     doubled = [name for name, count in Counter(judge.name for judge in judges).items() if count > 1]

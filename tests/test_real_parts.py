@@ -25,7 +25,7 @@ from cprt.records import read_pairs, read_predictions
 from cprt.taxonomy import Taxonomy
 from data_prep.pairs import run as pairs_command
 from eval import run as eval_command
-from train.pair_dataset import pair_collator, pair_dataset
+from train.pair_dataset import PairCollator, pair_dataset
 from train.publish import run as publish_command
 
 FAMILIES = ("qwen", "llama")
@@ -67,7 +67,7 @@ def test_an_answer_follows_the_prompt_of_evaluation_token_by_token(judge, demo, 
     model = judge(family)
     pairs = read_pairs(demo.pairs / "train.jsonl")[:3]
     rows = pair_dataset(pairs, demo.images, model.model_type)
-    batch = pair_collator(model.processor, model.model_type)([rows[index] for index in range(len(pairs))])
+    batch = PairCollator(model.processor)([rows[index] for index in range(len(pairs))])
     tokenizer = model.processor.tokenizer
     start = tokenizer.convert_tokens_to_ids("<|begin_of_text|>")
     for row, pair in enumerate(pairs):

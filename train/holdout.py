@@ -14,11 +14,13 @@ from accelerate.utils import gather_object
 from tqdm import tqdm
 
 from cprt.answers import parse as parse_answer
+from cprt.answers.structure import structure
 from cprt.errors import InputError
 from cprt.images import load_image
 from cprt.metrics.bootstrap import Floats, interval, resample
 from cprt.metrics.severity import bias, level_accuracy, mae, pearson, spearman
 from cprt.models.decoding.scores import summarise
+from cprt.models.inputs import Row, read_ahead
 from cprt.models.local import LocalModel
 from cprt.records import Pair, read_pairs
 from cprt.scoring import levels_of
@@ -119,13 +121,22 @@ class HoldOut:
         score_key = stated[1] if stated else "score"
         alone = f'{{"{score_key}": '
         lead_in = (alone if answer.startswith(alone) else "") if self.expected else None
+        target = "score" if answer.startswith(alone) else "attributes"
+        guess = structure(target, self.taxonomy, score_key, in_order=False)
         found: list[tuple[Any, ...]] = []
         self.samples.clear()
+        batches = [rows[start : start + self.batch_size] for start in range(0, len(rows), self.batch_size)]
+
+        def prepare(batch: Sequence[tuple[int, Pair]]) -> tuple[list[Row], Any]:
+            asked: list[Row] = [
+                (pair.prompt, [load_image(self.root / path) for path in pair.images]) for _, pair in batch
+            ]
+            return asked, model.prepare(asked)
+
         with tqdm(total=len(rows), desc="asking the hold-out", unit="photo", leave=False, disable=silent) as progress:
-            for start in range(0, len(rows), self.batch_size):
-                batch = rows[start : start + self.batch_size]
-                asked = [(pair.prompt, [load_image(self.root / path) for path in pair.images]) for _, pair in batch]
-                for (index, _), said in zip(batch, model.generate(asked, self.max_new_tokens, lead_in), strict=True):
+            for batch, (asked, prepared) in zip(batches, read_ahead(prepare, batches), strict=True):
+                answers = model.generate(asked, self.max_new_tokens, lead_in, guess=guess, prepared=prepared)
+                for (index, _), said in zip(batch, answers, strict=True):
                     score = parse_answer(said.text, self.taxonomy, score_key).score if said.complete else None
                     expected = summarise(said.distribution or {}).mean if score is not None else None
                     found.append((index, score, expected))

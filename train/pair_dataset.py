@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from datasets import Dataset
-from trl.trainer.sft_trainer import DataCollatorForVisionLanguageModeling
+from torch.nn.utils.rnn import pad_sequence
 
 from cprt.errors import InputError
 from cprt.images import load_image
@@ -23,6 +22,7 @@ from cprt.records import Pair, inside, read_object
 from cprt.taxonomy import Taxonomy
 
 IGNORED = -100
+_PADDING = {"labels": IGNORED, "attention_mask": 0, "mm_token_type_ids": 0, "cross_attention_mask": 0}
 
 
 def pair_dataset(pairs: Sequence[Pair], root: Path, model_type: str) -> Dataset:
@@ -114,54 +114,43 @@ def _texts_and_images(messages: Messages) -> tuple[list[str], int] | None:
     return texts, images
 
 
-def pair_collator(
-    processor: Any, model_type: str, score_width: float | None = None, taxonomy: Taxonomy | None = None
-) -> PairCollator:
-    """Rows -> a batch whose labels are the answer's tokens and the end of the turn, and ``IGNORED`` elsewhere.
-
-    With ``score_width``, beside them what soft labels of the score's digits differ in (``PairCollator.softened``).
-    """
-    stock = DataCollatorForVisionLanguageModeling(processor, max_length=None, completion_only_loss=True)
-    soft = (
-        SoftScores(partial(_tokens, processor.tokenizer), score_width, taxonomy) if score_width and taxonomy else None
-    )
-    return PairCollator(MllamaCollator(processor) if model_type == "mllama" else stock, processor.tokenizer, soft)
-
-
-def _tokens(tokenizer: Any, text: str) -> list[int]:
-    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
-
-
 class PairCollator:
-    """A collator whose labels stop at the token that ends the answer.
+    """Rows -> a batch whose labels are the answer's tokens up to its end, and ``IGNORED`` elsewhere.
 
-    What a template writes after it, such as Qwen's line break, is never generated: the end token stops generation.
+    The pairs of a run ask the same, or one of two: a prompt is tokenised once, and put around the tokens of each photo.
+    Special tokens stand there, which cut a text apart, so that these are the tokens of the whole. What a template
+    writes after an answer's end, such as Qwen's line break, is never generated.
+
+    Args:
+        score_width, taxonomy: of soft labels for the score's digits (``cprt.models.decoding.soft_scores``); None: none.
+            What they change stands beside the labels, as ``softened``.
     """
 
-    def __init__(self, collate: Any, tokenizer: Any, soft: SoftScores | None = None):
-        self.collate, self.tokenizer, self.soft = collate, tokenizer, soft
+    def __init__(self, processor: Any, score_width: float | None = None, taxonomy: Taxonomy | None = None):
+        self.processor = processor
+        taxonomy = taxonomy or Taxonomy.default()
+        self.soft = None if score_width is None else SoftScores(self._encode, score_width, taxonomy)
+        self._prompts: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}  # tokens before the photo, and behind it
 
     def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
         """Raises InputError when the chat template ends an answer otherwise than generation does."""
-        batch = self.collate(rows)
-        labels_BL = batch["labels"]
-        is_end = labels_BL == self.tokenizer.eos_token_id
-        if not is_end.any(dim=1).all():
-            raise InputError(f"the chat template does not end an answer with {self.tokenizer.eos_token!r}")
-        batch["labels"] = labels_BL.masked_fill(is_end.cumsum(dim=1) - is_end.long() > 0, IGNORED)
-        if self.soft is not None:
-            batch["softened"] = self.softened(rows, batch["labels"])
-        return batch
+        made = [self._row(row) for row in rows]  # one by one, in memory that is used again
+        padding = _PADDING | {"input_ids": self.processor.tokenizer.pad_token_id}
+        batch = {
+            name: pad_sequence([one[name] for one in made], True, padding[name])
+            if name in padding
+            else _together([one[name] for one in made])
+            for name in made[0]
+        }
+        return batch | {"softened": self.softened(rows, batch["labels"])} if self.soft else batch
 
     def check(self, pairs: Sequence[Pair]) -> None:
         """Raises InputError for a pair of whose score no soft label can be made."""
-        for pair in pairs:
-            if self.soft is None:
-                return
+        for pair in pairs if self.soft is not None else []:
             if pair.score is None or pair.level is None:
                 raise InputError(f"score_width: pair {pair.id!r} has no score or no level")
             try:
-                self.soft.labels(pair.completion[0]["content"][0]["text"], pair.score, pair.level)
+                self._softened(pair.completion, pair.score, pair.level)
             except InputError as error:
                 raise InputError(f"score_width: pair {pair.id!r}: {error}") from error
 
@@ -172,69 +161,71 @@ class PairCollator:
         of M terms has ``row`` and ``column`` of a label, a ``token``, and as ``weight`` what the label has of the token
         less what the soft one has.
         """
-        assert self.soft is not None
         terms: list[tuple[int, int, int, float]] = []
         for row, (content, labels) in enumerate(zip(rows, labels_BL, strict=True)):
             first = int((labels != IGNORED).nonzero()[0, 0])
-            answer = content["completion"][0]["content"][0]["text"]
-            for place, chances in self.soft.labels(answer, *content["truth"]).items():
-                true = int(labels[first + place])
-                weights = {true: 1.0, **{token: -chance for token, chance in chances.items() if token != true}}
-                weights[true] -= chances[true]
-                terms += [(row, first + place, token, weight) for token, weight in weights.items()]
+            for place, chances in self._softened(content["completion"], *content["truth"]).items():
+                column = first + place
+                true = int(labels[column])
+                terms += [(row, column, token, float(token == true) - chance) for token, chance in chances.items()]
         places = torch.tensor([term[:3] for term in terms], dtype=torch.long).reshape(-1, 3)
         softened = dict(zip(("row", "column", "token"), places.T, strict=True))
         return {**softened, "weight": torch.tensor([term[3] for term in terms], dtype=torch.float32)}
 
+    def _softened(self, completion: Messages, score: float, level: int) -> dict[int, dict[int, float]]:
+        assert self.soft
+        return self.soft.labels(completion[0]["content"][0]["text"], score, level)
 
-class MllamaCollator:
-    """Batches for Llama 3.2 Vision, where TRL's collator goes wrong.
+    def _row(self, row: dict[str, Any]) -> dict[str, torch.Tensor]:
+        """Of one pair: what has a place for each token, padded on the right in a batch, and the photo."""
+        processor, eos = self.processor, self.processor.tokenizer.eos_token
+        prompt = processor.apply_chat_template(row["prompt"], add_generation_prompt=True)
+        full = processor.apply_chat_template(row["prompt"] + row["completion"])
+        if not full.startswith(prompt):
+            raise InputError("the chat template renders a prompt differently when an answer follows it")
+        if eos not in full[len(prompt) :]:
+            raise InputError(f"the chat template does not end an answer with {eos!r}")
+        photo = self._process(processor.image_token, row["images"])
+        ids = photo["input_ids"][0]
+        ids = ids[ids == processor.image_token_id]  # Llama's processor puts a beginning behind it
+        before, behind = self._around(prompt, row["images"], ids)
+        answer = self._tokens(full[len(prompt) :])
+        ids = torch.cat([before, ids, behind, answer])
+        start, from_photo = len(ids) - len(answer), len(ids) - len(before)
+        said = int((answer == processor.tokenizer.eos_token_id).nonzero()[0, 0]) + 1
+        labels = torch.full_like(ids, IGNORED)
+        labels[start : start + said] = answer[:said]
+        made = {**photo, "input_ids": ids, "labels": labels, "attention_mask": torch.ones_like(ids)}
+        if "mm_token_type_ids" in photo:
+            made["mm_token_type_ids"] = (ids == processor.image_token_id).to(ids)
+        if "cross_attention_mask" in photo:  # Mllama: every token from the photo on sees it
+            seen = photo["cross_attention_mask"][0, -1:].expand(from_photo, -1, -1)
+            made["cross_attention_mask"] = torch.cat([torch.zeros_like(seen[:1]).expand(len(before), -1, -1), seen])
+        return made
 
-    There the processor puts a start token before the answer, which it takes for a text of its own, and the
-    cross-attention mask ends with the prompt, so that the answer would not see the photo.
-    """
+    def _around(self, prompt: str, images: Any, photo: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Tokens before and behind the photo in a rendered prompt. Raises InputError where it is not so simple."""
+        if prompt not in self._prompts:
+            before, behind = map(self._tokens, prompt.split(self.processor.image_token))
+            if not torch.equal(torch.cat([before, photo, behind]), self._process(prompt, images)["input_ids"][0]):
+                raise InputError("the processor cuts a prompt otherwise than its texts before and behind the photo")
+            self._prompts[prompt] = before, behind
+        return self._prompts[prompt]
 
-    def __init__(self, processor: Any):
-        self.processor = processor
+    def _tokens(self, text: str) -> torch.Tensor:
+        return torch.tensor(self._encode(text), dtype=torch.long)
 
-    def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
-        prompts = [self.processor.apply_chat_template(row["prompt"], add_generation_prompt=True) for row in rows]
-        fulls = [self.processor.apply_chat_template(row["prompt"] + row["completion"]) for row in rows]
-        for prompt, full in zip(prompts, fulls, strict=True):
-            if not full.startswith(prompt):
-                raise InputError("the chat template renders a prompt differently when an answer follows it")
-        tokenizer = self.processor.tokenizer
-        batch = self.processor(
-            text=prompts,
-            images=[row["images"] for row in rows],
-            padding=True,
-            padding_side="right",
-            add_special_tokens=False,
-            return_tensors="pt",
-        )
-        asked = [ids[mask.bool()] for ids, mask in zip(batch["input_ids"], batch["attention_mask"], strict=True)]
-        answers = [
-            torch.tensor(tokenizer(full[len(prompt) :], add_special_tokens=False)["input_ids"])
-            for prompt, full in zip(prompts, fulls, strict=True)
-        ]
-        length = max(len(prompt) + len(answer) for prompt, answer in zip(asked, answers, strict=True))
-        shape = (len(rows), length)
-        input_ids = torch.full(shape, tokenizer.pad_token_id)
-        labels = torch.full(shape, IGNORED)
-        attention_mask = torch.zeros(shape, dtype=torch.long)
-        for row, (prompt, answer) in enumerate(zip(asked, answers, strict=True)):
-            end = len(prompt) + len(answer)
-            input_ids[row, :end] = torch.cat([prompt, answer])
-            labels[row, len(prompt) : end] = answer
-            attention_mask[row, :end] = 1
-        seen = batch[
-            "cross_attention_mask"
-        ]  # (rows, prompt length, images, tiles): every token after the photo sees it
-        more = seen[:, -1:].expand(-1, max(0, length - seen.shape[1]), -1, -1)
-        batch.update(
-            input_ids=input_ids,
-            labels=labels,
-            attention_mask=attention_mask,
-            cross_attention_mask=torch.cat([seen, more], dim=1)[:, :length],
-        )
-        return batch
+    def _encode(self, text: str) -> list[int]:
+        return list(self.processor.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def _process(self, text: str, images: Any) -> Any:
+        return self.processor(text=[text], images=[images], add_special_tokens=False, return_tensors="pt")
+
+
+def _together(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Tensors as one; in a process that reads ahead, in memory that the trainer's can see, without a further copy."""
+    out = None
+    if torch.utils.data.get_worker_info() is not None:  # as torch's own collator does
+        numel = sum(part.numel() for part in parts)
+        out = parts[0].new(parts[0]._typed_storage()._new_shared(numel, device=parts[0].device)).resize_(0)
+    return torch.cat(list(parts), out=out)

@@ -31,7 +31,7 @@ from train.holdout import HoldOut, check_learnt
 from train.launch import check_devices, check_launch, settle_launch
 from train.learning import draw_learning, learning_table
 from train.options import DataArguments, TrainerArguments, clear_output, recipe_faults, settle
-from train.pair_dataset import check_pairs, pair_collator, pair_dataset, prompt_of
+from train.pair_dataset import PairCollator, check_pairs, pair_dataset, prompt_of
 from train.publish.card import local_card
 from train.recipe import recipe
 from train.saving import save_adapter, take_room
@@ -86,7 +86,7 @@ def main() -> None:
             train_dataset=pair_dataset(pairs, root, model_type),
             eval_dataset=pair_dataset(holdout.pairs, root, model_type) if holdout else None,
             processing_class=processor,
-            data_collator=pair_collator(processor, model_type, data.score_width, Taxonomy.load(data.taxonomy)),
+            data_collator=PairCollator(processor, data.score_width, Taxonomy.load(data.taxonomy)),
             peft_config=lora_config(model_args),
             callbacks=[StopOnBadLoss()],
             share=data.shared_prefix,

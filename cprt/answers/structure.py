@@ -31,15 +31,18 @@ class Structure:
     keys: tuple[str, ...] = ()
 
 
-def structure(target: str, taxonomy: Taxonomy, score_key: str = "score") -> Structure:
-    """The form of the answers that ``cprt.answers.render`` writes for ``target``, whatever they claim."""
+def structure(target: str, taxonomy: Taxonomy, score_key: str = "score", *, in_order: bool = True) -> Structure:
+    """The form of the answers that ``cprt.answers.render`` writes for ``target``, whatever they claim.
+
+    With ``in_order`` False keys may come in any order and again, as a model writes them that is not held to a form.
+    """
     fields: list[tuple[str, str, dict[str, Any]]] = []
     keys: tuple[str, ...] = ()
     if target == "attributes":
         keys = taxonomy.keys
         listed = {"type": "array", "items": {"type": "string", "enum": list(keys)}}
         fields = [
-            ("attributes", rf"\[{_some(keys)}\]", listed),
+            ("attributes", rf"\[{_some(keys) if in_order else _any(keys)}\]", listed),
             ("level", "[1-4]", {"type": "integer", "enum": list(LEVELS)}),
         ]
     fields.append((score_key, SCORE, {"type": "number", "minimum": 0, "maximum": 1}))
@@ -60,3 +63,8 @@ def _some(keys: Sequence[str]) -> str:
         f'"{first}"' + "".join(f'(?:, "{later}")?' for later in keys[place:]) for place, first in enumerate(keys, 1)
     ]
     return f"(?:{'|'.join(chains)})?"
+
+
+def _any(keys: Sequence[str]) -> str:
+    key = f'"(?:{"|".join(keys)})"'
+    return f"(?:{key}(?:, {key})*)?"

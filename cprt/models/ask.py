@@ -24,6 +24,7 @@ from cprt.models.adapter import read_config
 from cprt.models.checkpoint import revision_of
 from cprt.models.completion import read_logprobs
 from cprt.models.endpoint import Endpoint
+from cprt.models.inputs import Row, read_ahead
 from cprt.models.local import LocalModel
 from cprt.models.rate_limiter import Stopped
 from cprt.models.response_cache import CacheWriter, ResponseCache
@@ -88,13 +89,19 @@ class Model:
     def _ask_local(self, requests: Mapping[str, Request], writer: CacheWriter) -> None:
         spec = self.spec
         assert spec.max_new_tokens is not None  # a local model has a limit
-        for batch in _batches(requests, spec.batch_size):
-            readable, responses = _load_photos(batch)
-            if readable:
-                local = self._memory.load(spec)
-                responses += answer_batch(local, readable, spec.max_new_tokens, spec.top_logprobs)
-            for key, response in responses:
-                writer.keep(key, response.row())
+        local: LocalModel | None = None
+
+        def prepare(batch: Sequence[tuple[str, Request]]) -> tuple[list[Loaded], list[tuple[str, Response]], Any]:
+            readable, errors = _load_photos(batch)
+            return readable, errors, local.prepare(_rows(readable)) if readable and local is not None else None
+
+        with closing(read_ahead(prepare, _batches(requests, spec.batch_size))) as batches:
+            for readable, responses, prepared in batches:
+                if readable:
+                    local = self._memory.load(spec)
+                    responses += answer_batch(local, readable, spec.max_new_tokens, spec.top_logprobs, prepared)
+                for key, response in responses:
+                    writer.keep(key, response.row())
 
 
 class Memory:
@@ -258,12 +265,20 @@ def _load_photos(batch: Sequence[tuple[str, Request]]) -> tuple[list[Loaded], li
     return loaded, errors
 
 
+def _rows(batch: Sequence[Loaded]) -> list[Row]:
+    return [(request.messages, images) for _, request, images in batch]
+
+
 def answer_batch(
-    model: LocalModel, batch: Sequence[Loaded], max_new_tokens: int, top_logprobs: int | None = None
+    model: LocalModel,
+    batch: Sequence[Loaded],
+    max_new_tokens: int,
+    top_logprobs: int | None = None,
+    prepared: Any = None,
 ) -> list[tuple[str, Response]]:
     """Responses of a local model to requests with one ``lead_in`` and ``structure``.
 
-    What it cannot take is an error, others go on.
+    What it cannot take is an error, others go on. ``prepared``: what the model's ``prepare`` made of the batch.
     """
     made = {
         "batch": len(batch),
@@ -274,9 +289,11 @@ def answer_batch(
     }
     if model.revision:
         made["revision"] = model.revision
-    rows, first = [(request.messages, images) for _, request, images in batch], batch[0][1]
+    first = batch[0][1]
     try:
-        generations = model.generate(rows, max_new_tokens, first.lead_in, top_logprobs, first.structure)
+        generations = model.generate(
+            _rows(batch), max_new_tokens, first.lead_in, top_logprobs, first.structure, first.guess, prepared
+        )
     except InputError as error:
         if len(batch) == 1:
             key, request, _ = batch[0]

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cprt.answers.structure import Structure
 from cprt.errors import InputError
 from cprt.models.adapter import add_adapter, read_config
-from cprt.models.checkpoint import check_fit, first_line, load_model, load_processor, special_token
-from cprt.models.decoding.grammar import Grammars
+from cprt.models.checkpoint import check_fit, load_model, load_processor
+from cprt.models.decoding.grammar import Followed, Grammars, Held
 from cprt.models.decoding.lists import ListReader
-from cprt.models.decoding.score_tree import ScoreReader
-from cprt.models.decoding.scores import stated_lead_in
-from cprt.prompts import Messages, arrange
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
+from cprt.models.decoding.lookahead import KEEPING, Reading
+from cprt.models.decoding.score_tree import ScoreLook, ScoreReader
+from cprt.models.decoding.writing import write
+from cprt.models.inputs import Inputs, Row
 
 _PREFIXES = 4  # shared texts kept at once: one for each prompt that is asked in turn
 
@@ -115,9 +113,9 @@ class LocalModel:
         self.share_prefix = share_prefix and self.model_type == "qwen3_vl"
         self._prefixes: dict[tuple[int, ...], Any] = {}  # token ids of a shared text -> its cache
         self._encoded: tuple[Any, Any] | None = None  # the pixels encoded last, and what came of them
-        self._harmless: set[str] = set()  # texts without a special token
-        self._scores = ScoreReader(model, self._base(), processor.tokenizer)
-        self._lists = ListReader(model, self._base(), processor.tokenizer)
+        self._reader = Inputs(processor, self.model_type)
+        self._scores = ScoreReader(processor.tokenizer)
+        self._lists = ListReader(processor.tokenizer)
         size = model.get_output_embeddings().weight.shape[0]
         self._grammars = Grammars(processor.tokenizer, size, self.decoding["eos_token_id"])
 
@@ -128,13 +126,15 @@ class LocalModel:
 
     def generate(
         self,
-        rows: Sequence[tuple[Messages, Sequence[Image]]],
+        rows: Sequence[Row],
         max_new_tokens: int,
         lead_in: str | None = None,
         top_logprobs: int | None = None,
         structure: Structure | None = None,
+        guess: Structure | None = None,
+        prepared: Any = None,
     ) -> list[Generation]:
-        """One answer to each (messages, images) row; a message's image parts stand where its images go, in order.
+        """One answer to each row.
 
         Raises InputError where a row is one that the processor does not take.
 
@@ -143,113 +143,114 @@ class LocalModel:
                 structure has. An empty one stands for the answer's own text up to its score.
             top_logprobs: how many alternatives to each token of the answer to give.
             structure: the form that answers are held to. They end of themselves, whatever ``max_new_tokens`` is.
+            guess: the form that free answers most likely have, which makes those that have it fewer passes and changes
+                none.
+            prepared: what ``prepare`` made of the rows.
         """
         import torch
 
-        held = None
+        form: Followed | None = None
         if structure is not None:
-            held, max_new_tokens = self._grammars.hold(structure, len(rows)), structure.longest + 1
-        inputs = self._inputs(rows)
-        width = inputs["input_ids"].shape[1]
+            form, max_new_tokens = self._grammars.hold(structure, len(rows)), structure.longest + 1
+        elif guess is not None:
+            form = self._grammars.follow(guess, len(rows))
+        inputs, cache = self._inputs(rows, prepared), None
+        look = None if lead_in is None else ScoreLook(self._scores, lead_in)
+        logprobs: list[list[dict[str, Any]]] = [[] for _ in rows]
+
+        def listen(going: Sequence[int], tokens: Sequence[int], logits: Any) -> None:
+            if top_logprobs is not None:
+                for row, entry in zip(going, self._top_logprobs(logits, tokens, top_logprobs), strict=True):
+                    logprobs[row].append(entry)
+
         with torch.inference_mode():
             if self.share_prefix and all(len(images) == 1 and messages == rows[0][0] for messages, images in rows):
-                inputs["cache"] = self._share_prefix(inputs)
-            output = self._generate(
-                **inputs,
-                max_new_tokens=max_new_tokens,
-                return_dict_in_generate=True,
-                output_logits=top_logprobs is not None,
-                logits_processor=[] if held is None else [held],
-            )
-            answers = output.sequences[:, width:].tolist()
-            ends = set(self.decoding["eos_token_id"])
+                cache = self._share_prefix(inputs)
+            reading = Reading(self._base(), inputs, cache)
+            ends = self.decoding["eos_token_id"]
+            if self.model_type in KEEPING:
+                answers = write(reading, len(rows), ends, max_new_tokens, form, look, listen)
+            else:
+                answers = self._generate(inputs, max_new_tokens, form, listen)
             texts = self.processor.batch_decode(answers, skip_special_tokens=True, clean_up_tokenization_spaces=False)
             distributions: Sequence[dict[str, float] | None] = [None] * len(rows)
             lists: Sequence[dict[str, float] | None] = [None] * len(rows)
-            if lead_in is not None:
-                lead_ins = [lead_in or stated_lead_in(text) for text in texts]
-                distributions = self._scores.distributions(inputs, output.cache, lead_ins)
+            if look is not None:
+                distributions = look.distributions(reading, texts)
                 if structure is not None and structure.keys:
-                    lists = self._lists.distributions(inputs, output.cache, structure.keys, texts)
-            logprobs: Sequence[list[dict[str, Any]] | None] = [None] * len(rows)
-            if top_logprobs is not None:
-                lengths = [
-                    next((place + 1 for place, token in enumerate(ids) if token in ends), len(ids)) for ids in answers
-                ]
-                logprobs = self._top_logprobs(output.logits, answers, lengths, top_logprobs)
-        willing = [None] * len(rows) if held is None else [math.exp(value) for value in held.log_willing]
+                    lists = self._lists.distributions(reading, structure.keys, texts)
         return [
-            Generation(text, not ends.isdisjoint(ids), *probable, listed, share)
-            for text, ids, probable, listed, share in zip(
-                texts, answers, zip(distributions, lists, strict=True), logprobs, willing, strict=True
+            Generation(
+                texts[row],
+                not set(ends).isdisjoint(answers[row]),
+                distributions[row],
+                lists[row],
+                None if top_logprobs is None else logprobs[row],
+                math.exp(form.log_willing[row]) if isinstance(form, Held) else None,
             )
+            for row in range(len(rows))
         ]
 
-    def _generate(self, **inputs: Any) -> Any:
-        """``generate`` by ``decoding`` alone: what generation_config.json asks for besides is left out of account."""
+    def _generate(
+        self, inputs: Any, max_new_tokens: int, form: Followed | None, listen: Callable[..., None]
+    ) -> list[list[int]]:
+        """As ``write`` does, by the library, which knows all families: a pass for each token.
+
+        What generation_config.json asks for besides ``decoding`` is left out of account.
+        """
         from transformers import GenerationConfig
 
-        base = self._base()
+        base, ends = self._base(), set(self.decoding["eos_token_id"])
+        rows, width = inputs["input_ids"].shape
+
+        def choose(ids: Any, logits: Any) -> Any:
+            going = [row for row in range(rows) if ends.isdisjoint(ids[row, width:].tolist())]
+            if form is not None and ids.shape[1] > width:
+                for row in range(rows):
+                    form.take(row, int(ids[row, -1]))
+            allowed = form.allow(range(rows), logits) if isinstance(form, Held) else logits
+            listen(going, allowed[going].argmax(-1).tolist(), logits[going])
+            return allowed
+
         stated, base.generation_config = base.generation_config, GenerationConfig(**self.decoding)
         try:
-            return base.generate(**inputs)
+            ids = base.generate(**inputs, max_new_tokens=max_new_tokens, logits_processor=[choose])
         finally:
             base.generation_config = stated
+        return [of_row.tolist() for of_row in ids[:, width:]]
 
-    def _top_logprobs(
-        self, logits: Sequence[Any], answers: Sequence[Sequence[int]], lengths: Sequence[int], count: int
-    ) -> list[list[dict[str, Any]]]:
-        """For each row, its answer's tokens with the ``count`` most probable ones in their places.
-
-        Args:
-            logits: of each step, (rows, vocabulary).
-            lengths: tokens of each row's answer, its end included; what follows is padding.
-        """
+    def _top_logprobs(self, logits: Any, tokens: Sequence[int], count: int) -> list[dict[str, Any]]:
+        """For each row of (rows, V) logits, the token that was chosen and the ``count`` most probable ones."""
 
         def text(token: int) -> str:
             return str(self.processor.tokenizer.decode([token]))
 
-        entries: list[list[dict[str, Any]]] = [[] for _ in answers]
-        for step, of_step in enumerate(logits):
-            log_probabilities = of_step.float().log_softmax(-1)
-            values, tokens = log_probabilities.topk(min(count, of_step.shape[-1]))
-            for row, (answer, length) in enumerate(zip(answers, lengths, strict=True)):
-                if step < length:
-                    listed = zip(tokens[row].tolist(), values[row].tolist(), strict=True)
-                    entries[row].append(
-                        {
-                            "token": text(answer[step]),
-                            "logprob": float(log_probabilities[row, answer[step]]),
-                            "top_logprobs": [{"token": text(token), "logprob": value} for token, value in listed],
-                        }
-                    )
-        return entries
+        log_probabilities = logits.float().log_softmax(-1)
+        values, listed = log_probabilities.topk(min(count, logits.shape[-1]))
+        return [
+            {
+                "token": text(token),
+                "logprob": float(log_probabilities[row, token]),
+                "top_logprobs": [
+                    {"token": text(other), "logprob": value}
+                    for other, value in zip(listed[row].tolist(), values[row].tolist(), strict=True)
+                ],
+            }
+            for row, token in enumerate(tokens)
+        ]
 
-    def _inputs(self, rows: Sequence[tuple[Messages, Sequence[Image]]]) -> Any:
+    def prepare(self, rows: Sequence[Row]) -> Any:
+        """What ``generate`` makes of rows before the model sees them, for any thread; None where it will raise."""
+        try:
+            return self._reader.make(rows)
+        except InputError:
+            return None
+
+    def _inputs(self, rows: Sequence[Row], prepared: Any = None) -> Any:
         """What the model is given for the rows, padded on the left; encoded photos in place of their pixels."""
         import torch
 
-        processor = self.processor
-        parts = [part for messages, _ in rows for message in messages for part in message["content"]]
-        said = {part["text"] for part in parts if part["type"] == "text"}
-        if (token := special_token(processor, said - self._harmless)) is not None:
-            raise InputError(f"what is asked holds {token!r}, which the model takes for something else than text")
-        self._harmless |= said
-        texts = [
-            processor.apply_chat_template(arrange(messages, self.model_type), add_generation_prompt=True)
-            for messages, _ in rows
-        ]
-        images = [list(images) for _, images in rows] if any(images for _, images in rows) else None
-        try:
-            inputs = processor(
-                text=texts,
-                images=images,
-                padding=True,
-                add_special_tokens=False,  # the template wrote them
-                return_tensors="pt",
-            )
-        except (ValueError, ArithmeticError, RuntimeError) as error:  # such as an aspect ratio above its limit
-            raise InputError(f"the model's processor does not take it ({first_line(error)})") from error
+        inputs = self._reader.make(rows) if prepared is None else prepared
         inputs = inputs.to(self.device, dtype=self.model.dtype)
         if self.share_prefix and "pixel_values" in inputs:
             pixels = inputs.pop("pixel_values")

@@ -16,6 +16,7 @@ from transformers import Cache
 from transformers.cache_utils import DynamicLayer
 
 KeysValues = list[tuple[torch.Tensor, torch.Tensor]]  # one (keys_1HPD, values_1HPD) a layer
+_ROOM = 128  # tokens that a growing cache leaves room for, each time that it has to be copied
 
 
 def common_prefix(batches: Sequence[torch.Tensor], vision_start: int) -> int:
@@ -56,7 +57,12 @@ def reading_cache(prefix: KeysValues) -> Cache:
 
 def growing_cache(prefix: KeysValues, rows: int) -> Cache:
     """A cache that holds ``prefix`` in each of ``rows`` rows and grows, as generation needs it."""
-    return Cache(layers=[_filled(DynamicLayer(), keys, values, rows) for keys, values in prefix])
+    return Cache(layers=[_filled(_Growing(), keys, values, rows) for keys, values in prefix])
+
+
+def empty_cache(layers: int) -> Cache:
+    """A cache that grows from nothing."""
+    return Cache(layers=[_Growing() for _ in range(layers)])
 
 
 class _Recorder(DynamicLayer):
@@ -71,6 +77,29 @@ class _Recorder(DynamicLayer):
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         return query_length, 0
+
+
+class _Growing(DynamicLayer):
+    """Writes behind what it holds, in room made beforehand: the library's copies all of it for every token."""
+
+    keys: torch.Tensor
+    values: torch.Tensor
+    _room: tuple[torch.Tensor, ...] = ()
+
+    def update(self, keys: torch.Tensor, values: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if not self.is_initialized:
+            self.lazy_initialization(keys, values)
+        length = self.get_seq_length()
+        end = length + keys.shape[-2]
+        if not self._room or end > self._room[0].shape[-2]:
+            self._room = tuple(new.new_empty((*new.shape[:-2], end + _ROOM, new.shape[-1])) for new in (keys, values))
+            if length:
+                for room, held in zip(self._room, (self.keys, self.values), strict=True):
+                    room[..., :length, :] = held
+        for room, new in zip(self._room, (keys, values), strict=True):
+            room[..., length:end, :] = new
+        self.keys, self.values = (room[..., :end, :] for room in self._room)
+        return self.keys, self.values
 
 
 class _Reader(DynamicLayer):

@@ -26,7 +26,7 @@ class EvalRun:
     """One folder of ``cprt eval`` that is asked again: what was asked of which model, and its scores by id.
 
     ``prompt`` is the plain one, ``counterfactual`` the same under the assumption that faces are anonymised;
-    ``structure`` is the form that its answers were held to.
+    ``structure`` is the form that its answers were held to, ``guess`` that which they likely have.
     """
 
     name: str
@@ -35,11 +35,12 @@ class EvalRun:
     counterfactual: Prompt
     predictions: Predictions
     structure: Structure | None = None
+    guess: Structure | None = None
 
     def requests(self, photo: Path, control: bool) -> tuple[Request, ...]:
         """The counterfactual question about a photo, and for a ``control`` the plain one again."""
         asked = (self.counterfactual, self.prompt) if control else (self.counterfactual,)
-        return tuple(Request(prompt.messages(), (photo,), structure=self.structure) for prompt in asked)
+        return tuple(Request(prompt.messages(), (photo,), None, self.structure, self.guess) for prompt in asked)
 
 
 def names_of(runs: Sequence[str]) -> list[str]:
@@ -141,4 +142,5 @@ def _read_run(folder: str, name: str, record: Any, taxonomy: Taxonomy, place: Pl
     predictions = {prediction.id: prediction for prediction in read_predictions(Path(folder) / "predictions.jsonl")}
     held = "structured" in inside(record, "decoding")
     form = structure(plain.target, taxonomy, plain.score_key) if held else None
-    return EvalRun(name, spec, plain, assuming_faces_anonymised(plain, taxonomy), predictions, form)
+    guess = structure(plain.target, taxonomy, plain.score_key, in_order=False)
+    return EvalRun(name, spec, plain, assuming_faces_anonymised(plain, taxonomy), predictions, form, guess)

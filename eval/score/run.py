@@ -230,13 +230,14 @@ def ask_all(
     """
     messages = prompt.messages()
     form = structure(prompt.target, taxonomy, prompt.score_key) if args.structured else None
+    guess = structure(prompt.target, taxonomy, prompt.score_key, in_order=False)
     lead_in = "" if form is not None and form.keys and args.base_url is None else None  # brings probabilities of lists
     hash_photos(photo.file for photo in photos if photo.problem is None)
     keys: dict[Photo, str] = {}
     rows: dict[Photo, dict[str, Any]] = {}
     requests: dict[str, Request] = {}
     for photo in photos:
-        problem, request = photo.problem, Request(messages, (photo.file,), lead_in, form)
+        problem, request = photo.problem, Request(messages, (photo.file,), lead_in, form, guess)
         if problem is None:
             try:
                 keys[photo] = model.spec.key(request)

@@ -72,6 +72,14 @@ def test_every_rendered_answer_of_all_1320_count_vectors_has_the_form(demo_base)
         assert re.fullmatch(SCORE.regex, alone) and accepts(scored, alone, demo_base) and len(alone) <= SCORE.longest
 
 
+@given(st.lists(st.sampled_from(TAXONOMY.keys)), st.integers(0, 1000))
+def test_keys_again_and_in_any_order_are_of_the_looser_form_alone(keys: list[str], thousandths: int):
+    text = f'{{"attributes": {json.dumps(keys)}, "level": 1, "score": {thousandths / 1000:.3f}}}'
+    strict, loose = (structure("attributes", TAXONOMY, in_order=in_order).regex for in_order in (True, False))
+    assert re.fullmatch(loose, text)
+    assert bool(re.fullmatch(strict, text)) == (keys == [key for key in TAXONOMY.keys if key in keys])
+
+
 @given(st.sets(st.sampled_from(TAXONOMY.keys)), st.sampled_from("1234"), st.integers(0, 1000))
 def test_whatever_has_the_form_can_be_read(keys: set[str], level: str, thousandths: int):
     """Also where level, score and list contradict one another."""

@@ -13,9 +13,8 @@ from trl import SFTConfig, SFTTrainer
 
 from cprt.models.checkpoint import load_model, load_processor
 from cprt.records import Pair
-from cprt.taxonomy import Taxonomy
 from train.adapter import LANGUAGE_MODEL_PROJECTIONS
-from train.pair_dataset import pair_collator, pair_dataset
+from train.pair_dataset import PairCollator, pair_dataset
 from train.shared_prefix import SharedPrefixTrainer
 
 MAX_PIXELS = 9216
@@ -75,7 +74,7 @@ def build(
         train_dataset=dataset or pair_dataset(pairs, images, model_type),
         eval_dataset=held_out,
         processing_class=processor,
-        data_collator=pair_collator(processor, model_type, score_width, Taxonomy.default()),
+        data_collator=PairCollator(processor, score_width),
         peft_config=LoraConfig(
             r=8, lora_alpha=16, lora_dropout=dropout, target_modules=LANGUAGE_MODEL_PROJECTIONS, task_type="CAUSAL_LM"
         ),

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from trl.trainer.sft_trainer import DataCollatorForVisionLanguageModeling
 
 from cprt.errors import InputError
 from cprt.models.checkpoint import load_model, load_processor
 from cprt.prompts import arrange, build, digest
 from cprt.records import Pair, read_pairs
 from train.checks import preview_labels
-from train.pair_dataset import IGNORED, check_pairs, digests, pair_collator, pair_dataset, prompt_of
+from train.pair_dataset import IGNORED, PairCollator, check_pairs, digests, pair_dataset, prompt_of
 
 MAX_PIXELS = 9216
 FAMILIES = {"qwen3_vl": ("demo_base", "<|im_end|>"), "mllama": ("tiny_mllama", "<|eot_id|>")}
@@ -32,7 +33,7 @@ def family(request, mixed_demo) -> SimpleNamespace:
     answers = [pair.completion[0]["content"][0]["text"] for pair in pairs]
     assert len(set(map(len, answers))) > 3
     dataset = pair_dataset(pairs, mixed_demo.images, request.param)
-    collate = pair_collator(processor, request.param)
+    collate = PairCollator(processor)
     return SimpleNamespace(
         name=request.param,
         end=end,
@@ -90,6 +91,19 @@ def test_the_prompt_is_the_one_of_evaluation(family):
         assert batch["input_ids"][0, :first].tolist() == asked["input_ids"][0].tolist()
 
 
+def test_a_batch_is_that_of_stock_trl(family):
+    """Photos one by one, the prompt once: the same tensors as of whole texts. For Mllama TRL's collator goes wrong."""
+    if family.name == "mllama":
+        pytest.skip("TRL's collator leaves Mllama's answers without the photo")
+    stock = DataCollatorForVisionLanguageModeling(family.processor, max_length=None, completion_only_loss=True)
+    ours, theirs = family.collate(range(8)), stock([family.dataset[index] for index in range(8)])
+    assert ours.keys() == theirs.keys()
+    ends = (theirs["labels"] == family.processor.tokenizer.eos_token_id).long().cumsum(1)
+    theirs["labels"][(ends > 0) & (theirs["labels"] != family.processor.tokenizer.eos_token_id)] = IGNORED
+    for name, tensor in ours.items():
+        assert tensor.dtype == theirs[name].dtype and torch.equal(tensor, theirs[name]), name
+
+
 def test_a_batch_is_its_rows(family):
     """Rows of different lengths in one batch get the same tokens, labels and answer probabilities as alone."""
     together = family.collate(range(8))
@@ -130,15 +144,16 @@ def test_cross_attention_reaches_the_answer(tiny_mllama, mixed_demo):
     processor = load_processor(str(tiny_mllama))
     pairs = read_pairs(mixed_demo.short_pairs / "train.jsonl")[:8]
     dataset = pair_dataset(pairs, mixed_demo.images, "mllama")
-    batch = pair_collator(processor, "mllama")([dataset[index] for index in range(8)])
+    batch = PairCollator(processor)([dataset[index] for index in range(8)])
     seen = batch["cross_attention_mask"]
     assert seen.shape[:2] == batch["input_ids"].shape
     tiles = batch["aspect_ratio_mask"][:, 0].sum(1)
     assert len(set(tiles.tolist())) > 1
     for row in range(8):
         image = int((batch["input_ids"][row] == processor.image_token_id).nonzero()[0, 0])
+        end = int(batch["attention_mask"][row].sum())
         assert not seen[row, :image].any()
-        assert (seen[row, image:, 0, : tiles[row]] == 1).all()
+        assert (seen[row, image:end, 0, : tiles[row]] == 1).all()
         assert not seen[row, :, 0, tiles[row] :].any()
 
 

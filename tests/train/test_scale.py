@@ -23,7 +23,7 @@ from cprt.models.checkpoint import load_model, load_processor
 from cprt.records import read_pairs
 from train.adapter import LANGUAGE_MODEL_PROJECTIONS, quantization, quantized_layers
 from train.checks import check_effect
-from train.pair_dataset import pair_collator, pair_dataset
+from train.pair_dataset import PairCollator, pair_dataset
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs" / "accelerate"
 KINDS = {
@@ -178,7 +178,7 @@ def four_bits(demo_base, demo):
     )
     model = get_peft_model(base, lora)
     rows = pair_dataset(read_pairs(demo.short_pairs / "train.jsonl")[:1], demo.images, "qwen3_vl")
-    return model, pair_collator(load_processor(str(demo_base), max_pixels=9216), "qwen3_vl")([rows[0]])
+    return model, PairCollator(load_processor(str(demo_base), max_pixels=9216))([rows[0]])
 
 
 @pytest.mark.parametrize("change", ["scale", "one tensor", "nothing"])

@@ -33,7 +33,7 @@ from cprt.taxonomy import Taxonomy
 from train.adapter import lora_config, prepared, quantization
 from train.fit.card import ImaginedCard, imagined_card
 from train.holdout import HoldOut
-from train.pair_dataset import pair_collator, pair_dataset
+from train.pair_dataset import PairCollator, pair_dataset
 from train.trainer import JudgeTrainer
 
 _IMAGE = ("<|vision_start|>", "<|image_pad|>", "<|video_pad|>", "<|vision_end|>", "<|image|>")
@@ -104,7 +104,7 @@ def rehearse(
             args,
             train_dataset=pair_dataset(pairs, root, model_type),
             processing_class=processor,
-            data_collator=pair_collator(processor, model_type),
+            data_collator=PairCollator(processor),
             peft_config=lora_config(model_args),
             callbacks=[clock],
             share=data.shared_prefix,

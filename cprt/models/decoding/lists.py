@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
-from cprt.models.decoding.lookahead import TokenTree, look_ahead
+from cprt.models.decoding.lookahead import Reading, TokenTree, look_ahead
 
 ENOUGH = 0.999  # of the probability, in lists that were found
 LEAST = 1e-5  # a less probable list, or beginning of one, is left aside
@@ -134,19 +134,16 @@ class Search:
 
 
 class ListReader:
-    """Distributions over lists of one model; arguments as ``ScoreReader``'s."""
+    """Distributions over lists of one model, whose processor has ``tokenizer``."""
 
-    def __init__(self, model: Any, base: Any, tokenizer: Any):
-        self._model, self._base, self._tokenizer = model, base, tokenizer
+    def __init__(self, tokenizer: Any):
+        self._tokenizer = tokenizer
         self._tokens: dict[tuple[str, ...], ListTokens] = {}
 
-    def distributions(
-        self, inputs: Any, cache: Any, keys: tuple[str, ...], answers: Sequence[str]
-    ) -> list[dict[str, float]]:
+    def distributions(self, reading: Reading, keys: tuple[str, ...], answers: Sequence[str]) -> list[dict[str, float]]:
         """For each row, the lists that were found and their probabilities; a list is its keys with commas between.
 
         Args:
-            inputs, cache: as ``look_ahead`` takes them.
             keys: of the taxonomy, in order.
             answers: what was written, each of the form of ``cprt.answers.structure``: such lists are looked at first.
         """
@@ -157,21 +154,21 @@ class ListReader:
         stated = [tuple(map(keys.index, json.loads(answer)["attributes"])) for answer in answers]
         chosen = [[one[:length] for length in range(len(one) + 1)] for one in stated]
         for _ in range(PASSES):
-            self._look(inputs, cache, searches, chosen)
+            self._look(reading, searches, chosen)
             chosen = [search.next for search in searches]
             if not any(chosen):
                 break
         return [search.probable(keys) for search in searches]
 
-    def _look(self, inputs: Any, cache: Any, searches: Sequence[Search], chosen: Sequence[Sequence[Beginning]]) -> None:
+    def _look(self, reading: Reading, searches: Sequence[Search], chosen: Sequence[Sequence[Beginning]]) -> None:
         """One pass: go on from the ``chosen`` beginnings of every search, the shorter ones first."""
         wanted = [search.wanted(beginnings) for search, beginnings in zip(searches, chosen, strict=True)]
         trees = [TokenTree([before for before, _ in of_row]) for of_row in wanted]
         leads = [search.tokens.lead for search in searches]
-        logits = look_ahead(self._model, self._base, inputs, cache, leads, trees)
+        logits = look_ahead(reading, leads, trees)
         for search, beginnings, steps, tree, of_row in zip(searches, chosen, wanted, trees, logits, strict=True):
             nodes, following = [tree.nodes[before] for before, _ in steps], [token for _, token in steps]
-            of_tree = of_row[: len(tree.nodes)].float()
+            of_tree = of_row.float()
             values = (of_tree[nodes, following] - of_tree.logsumexp(-1)[nodes]).tolist()
             known = dict(zip(steps, values, strict=True))
             for one in beginnings:

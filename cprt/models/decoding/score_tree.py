@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cprt.models.decoding.lookahead import TokenTree, look_ahead
-from cprt.models.decoding.scores import SCORE_LEAD_IN, SCORES, kept
+from cprt.models.decoding.lookahead import Reading, TokenTree, look_ahead
+from cprt.models.decoding.scores import SCORE_LEAD_IN, SCORES, kept, stated_lead_in
 
 _KEY = re.compile(r'"[^"]*"\s*:\s*$')  # the key that a score stands under, at the end of a lead-in
 DECIMALS = len(SCORES[0]) - 2
@@ -96,34 +96,24 @@ _THOUSANDTHS = np.array([round(float(number) * 1000) for number in NUMBERS])
 
 
 class ScoreReader:
-    """Distributions over scores of one model.
+    """Distributions over scores of one model, whose processor has ``tokenizer``."""
 
-    Args:
-        model: as ``transformers`` has it, with an adapter or without; ``base`` the same without.
-        tokenizer: of its processor.
-    """
-
-    def __init__(self, model: Any, base: Any, tokenizer: Any):
-        self._model, self._base, self._tokenizer = model, base, tokenizer
+    def __init__(self, tokenizer: Any):
+        self._tokenizer = tokenizer
         self._trees: dict[str, ScoreTree] = {}
 
-    def distributions(self, inputs: Any, cache: Any, lead_ins: Sequence[str | None]) -> list[dict[str, float] | None]:
-        """The probability of every score after prompt and lead-in; None for a row without a lead-in.
+    def lead(self, lead_in: str) -> tuple[tuple[int, ...], ScoreTree]:
+        """The tokens of a lead-in up to where the scores behind it part, and their tree."""
+        tree = self._tree(lead_in)
+        return tuple(tree.lead(self._encode, lead_in)), tree
 
-        Args:
-            inputs: what ``generate`` was given.
-            cache: what it computed of the prompts, for Qwen3-VL.
-        """
-        # One whose own text leads to no score has one to look at all the same, so that the batch stays in one piece.
-        texts = [lead_in or SCORE_LEAD_IN for lead_in in lead_ins]
-        trees = [self._tree(text) for text in texts]
-        leads = [tree.lead(self._encode, text) for tree, text in zip(trees, texts, strict=True)]
-        logits = look_ahead(self._model, self._base, inputs, cache, leads, [tree.tree for tree in trees])
-        continues = self._continues(logits.shape[-1])
-        return [
-            None if lead_in is None else kept(tree.probabilities(row.float().log_softmax(-1).cpu().numpy(), continues))
-            for lead_in, tree, row in zip(lead_ins, trees, logits, strict=True)
-        ]
+    def text(self, tokens: Sequence[int]) -> str:
+        return str(self._tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
+    def distribution(self, tree: ScoreTree, logits: Any) -> dict[str, float]:
+        """Score -> probability, from (nodes, V) logits of what comes behind each node of a tree."""
+        log_probabilities = logits.float().log_softmax(-1).cpu().numpy()
+        return kept(tree.probabilities(log_probabilities, self._continues(logits.shape[-1])))
 
     def _tree(self, lead_in: str) -> ScoreTree:
         """The tree of scores behind a lead-in. How its text is cut into tokens depends on its last words alone."""
@@ -142,3 +132,60 @@ class ScoreReader:
         going_on = np.zeros(size, dtype=bool)
         going_on[: len(tokens)] = [token[:1] in tuple("0123456789.") for token in tokens[:size]]
         return going_on
+
+
+class ScoreLook:
+    """How probable each score is in each row of a batch; read in passing where an answer comes to its score.
+
+    Args:
+        lead_in: the text before the scores; an empty one stands for the answer's own text up to its score.
+    """
+
+    def __init__(self, reader: ScoreReader, lead_in: str):
+        self._reader, self._lead_in = reader, lead_in
+        self._read: dict[int, tuple[str, int, tuple[int, ...], ScoreTree]] = {}
+        self._found: dict[int, tuple[str, dict[str, float]]] = {}  # row -> lead-in, probabilities behind it
+
+    def paths(self, row: int, written: Sequence[int], forced: Sequence[int]) -> list[tuple[int, ...]]:
+        """What to read ahead behind an answer so far: every score, if it most likely comes to its own.
+
+        Args:
+            forced: what the answer most likely goes on with.
+        """
+        text = self._lead_in if not written else ""
+        if not self._lead_in:
+            text = self._reader.text([*written, *forced])
+            if stated_lead_in(text + NUMBERS[0]) != text:
+                return []
+        if not text:
+            return []
+        lead, tree = self._reader.lead(text)
+        if lead[: len(written)] != tuple(written):  # the answer is cut into other tokens
+            return []
+        self._read[row] = text, len(written), lead, tree
+        return [lead[len(written) :] + path for path in tree.tree.nodes]
+
+    def take(self, row: int, written: Sequence[int], tree: TokenTree, logits: Any, first: int) -> None:
+        """Keep what was read. ``written``: the answer now; ``tree``, ``logits``: of the pass (``Reading.read``)."""
+        if row not in self._read:
+            return
+        text, begun, lead, scores = self._read.pop(row)
+        if self._lead_in or tuple(written[: len(lead)]) == lead:
+            before = tuple(written[begun - 1 : begun]) if begun else ()  # read in the same pass
+            nodes = [tree.nodes[before + lead[begun:] + path] - first for path in scores.tree.nodes]
+            self._found[row] = text, self._reader.distribution(scores, logits[nodes])
+
+    def distributions(self, reading: Reading, answers: Sequence[str]) -> list[dict[str, float] | None]:
+        """The probability of every score; None for a row whose answer states none where its own is to lead in."""
+        lead_ins = [self._lead_in or stated_lead_in(answer) for answer in answers]
+        found = [self._found.get(row, (None, None)) for row in range(len(answers))]
+        missing = [lead_in is not None and lead_in != read for lead_in, (read, _) in zip(lead_ins, found, strict=True)]
+        values = [values for _, values in found]
+        if any(missing):
+            # Rows that have theirs look at some all the same, so that the batch stays in one piece.
+            looks = [self._reader.lead(lead_in or SCORE_LEAD_IN) for lead_in in lead_ins]
+            logits = look_ahead(reading, [lead for lead, _ in looks], [tree.tree for _, tree in looks])
+            for row, (_, tree) in enumerate(looks):
+                if missing[row]:
+                    values[row] = self._reader.distribution(tree, logits[row])
+        return [None if lead_in is None else value for lead_in, value in zip(lead_ins, values, strict=True)]
