@@ -1,7 +1,7 @@
 """What a judge should be taught: every variant of training on equal steps and several seeds, every way to its score.
 
-    python benchmarks/judge_variants.py --json outputs/judges/holdout.json
-    python benchmarks/judge_variants.py --fresh 4177 --json outputs/judges/fresh.json
+    python benchmarks/judge_variants.py --json holdout.json
+    python benchmarks/judge_variants.py --fresh 4177 --variants score score-soft attributes --json fresh.json
 
 Drawings of a seed of their own, of which 320 are held out; the demo's recipe on the same 1,800 others for each variant.
 All answers are structured, so that every way has every drawing. Choose by the hold-out; ``--fresh`` then asks the same
@@ -46,22 +46,27 @@ class VariantsArguments:
     data_seed: int = option("of the drawings to train on and to choose by", 1507, least=0)
     fresh: int | None = option("seed of 320 drawings to ask about in place of the hold-out", None, least=0)
     seeds: list[int] = option("of each training", factory=lambda: [0, 1, 2])
+    variants: list[str] = option(f"of {', '.join(VARIANTS)}", factory=lambda: list(VARIANTS))
     json: str | None = option("file for the figures", None)
+
+    def __post_init__(self) -> None:
+        if not self.variants or not set(self.variants) <= set(VARIANTS):
+            raise ValueError(f"variants must be of {', '.join(VARIANTS)}")
 
 
 def main() -> None:
     (args,) = parse(VariantsArguments, None, prog="judge_variants", description=__doc__)
     out = Path(args.folder)
     labels = prepare(out, args.data_seed)
-    train(out, args.seeds)
+    train(out, args.variants, args.seeds)
     if args.fresh is None:
         photos, images, name = out / "holdout.jsonl", out / "data", "holdout"
         held_out = {pair.id for pair in read_pairs(out / "pairs" / "score" / "holdout.jsonl")}
         write_jsonl(photos, [label for label in read_labels(labels) if label.id in held_out])
     else:
-        name = f"fresh-{args.fresh}"
-        photos, images = draw(out / name, args.fresh, val=1, test=320, split="test"), out / name
-    found = ask(out, args.seeds, photos, images, name)
+        name, images = f"fresh-{args.fresh}", out / f"drawings-{args.fresh}"
+        photos = draw(images, args.fresh, val=1, test=320, split="test")
+    found = ask(out, args.variants, args.seeds, photos, images, name)
     print(f"\n{len(read_labels(photos))} drawings, {len(args.seeds)} seeds: mean ± standard deviation\n")
     print(f"{'trained, asked for':<28}{'way':<12}" + "".join(f"{HEADS[figure]:<16}" for figure in FIGURES).rstrip())
     for judge, ways in found.items():
@@ -91,19 +96,19 @@ def draw(out: Path, seed: int, val: int, test: int, split: str) -> Path:
     return labels
 
 
-def train(out: Path, seeds: list[int]) -> None:
+def train(out: Path, variants: list[str], seeds: list[int]) -> None:
     """Every variant with every seed, into ``OUT/train/VARIANT/seed-N``; what is trained is left as it is."""
     same = {"images": str(out / "data"), "eval_strategy": "no"}
-    variants = [
-        {"name": name, "pairs": str(out / "pairs" / target), **same, **options}
-        for name, (target, options) in VARIANTS.items()
+    rows = [
+        {"name": name, "pairs": str(out / "pairs" / VARIANTS[name][0]), **same, **VARIANTS[name][1]}
+        for name in variants
     ]
-    recipe = {"recipe": "configs/sft/demo.yaml", "out": str(out / "train"), "variants": variants, "seeds": seeds}
+    recipe = {"recipe": "configs/sft/demo.yaml", "out": str(out / "train"), "variants": rows, "seeds": seeds}
     write_text(out / "ablate.yaml", yaml.safe_dump(recipe, sort_keys=False))
     command("ablate", config=out / "ablate.yaml")
 
 
-def ask(out: Path, seeds: list[int], photos: Path, images: Path, name: str) -> dict[str, Any]:
+def ask(out: Path, variants: list[str], seeds: list[int], photos: Path, images: Path, name: str) -> dict[str, Any]:
     """Judge -> way -> figure -> mean, spread, and the value of each seed."""
     judges = {
         f"{variant}, {asked}": [
@@ -115,8 +120,8 @@ def ask(out: Path, seeds: list[int], photos: Path, images: Path, name: str) -> d
             }
             for seed in seeds
         ]
-        for variant, (target, _) in VARIANTS.items()
-        for asked in ASKED[target]
+        for variant in variants
+        for asked in ASKED[VARIANTS[variant][0]]
     }
     how = {"labels": str(photos), "images": str(images), "out": str(out / name)}
     how |= {"structured": True, "decoding": "expected", "models": [row for rows in judges.values() for row in rows]}
