@@ -69,6 +69,7 @@ bench: setup  ## the measurements behind the numbers in the README
 	$(BIN)/python benchmarks/mi_coverage.py --rounds 200
 	$(BIN)/python benchmarks/image_cache.py
 	$(BIN)/python benchmarks/input_pipeline.py
+	$(BIN)/python benchmarks/large_inputs.py
 
 pictures: setup  ## the documentation's pictures, from what the two demos left (needs chromium and chromium-driver)
 	$(BIN)/python docs/pictures.py

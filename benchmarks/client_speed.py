@@ -30,9 +30,9 @@ from cprt.records import write_json
 DELAY = 0.05  # seconds
 
 
-def serve(pipe: Connection) -> None:
-    """A minimal endpoint: every request is answered after DELAY."""
-    message = {"role": "assistant", "content": '{"score": 0.712}'}
+def serve(pipe: Connection, text: str = '{"score": 0.712}') -> None:
+    """A minimal endpoint: every request is answered with ``text`` after DELAY."""
+    message = {"role": "assistant", "content": text}
     usage = {"prompt_tokens": 900, "completion_tokens": 8, "total_tokens": 908}
     content = json.dumps(
         {
@@ -102,10 +102,10 @@ def ours(url: str, calls: int, in_flight: int) -> tuple[float, float]:
     model = Model(ModelSpec.read(row, "benchmark"))
     with tempfile.TemporaryDirectory() as folder, ResponseCache(Path(folder) / "answers.jsonl") as cache:
         start = time.perf_counter(), time.process_time()
-        requests = {model.spec.key(request): request for request in (Request(messages(n)) for n in range(calls))}
+        requests = [Request(messages(n)) for n in range(calls)]
         model.ask(requests, cache, "ours")
         seconds = time.perf_counter() - start[0], time.process_time() - start[1]
-        assert all(key in cache for key in requests)
+        assert all(model.spec.key(request) in cache for request in requests)
     return seconds
 
 

@@ -3,10 +3,12 @@
     python benchmarks/eval_speed.py [--json FILE] [--rounds 3] [--image_tokens 64 256] [--photos 16]
 
 Local: a random Qwen3-VL, large enough that arithmetic dominates, is asked a prompt that is as long as the taxonomy's in
-Qwen3-VL's own vocabulary, about photos of one size, and gives answers as long as a score, in float32. ``prefix_ratio``
-is the median time of the plain way over that of the shared prefix, in rounds that alternate; each round begins without
-any kept prefix. ``answers_identical``: every answer of both ways. The file's figures are those of the first number of
-image tokens; ``by_image_tokens`` holds all. Endpoint: ``client_ratio`` as benchmarks/client_speed.py measures it.
+Qwen3-VL's own vocabulary, about photos of one size, and answers as a score, in float32 on one thread; another
+reads photos ahead. ``prefix_ratio`` is the median time of the plain way over that of the shared prefix, in rounds that
+alternate, by the processor time of the thread that runs the model; each round begins without any kept prefix. ``limit``
+is the same ratio of the arithmetic that torch counts in both ways, vision encoder and attention included.
+``answers_identical``: every answer of both ways. The file's figures are those of the first number of image tokens;
+``by_image_tokens`` holds all. Endpoint: ``client_ratio`` as benchmarks/client_speed.py measures it.
 """
 
 from __future__ import annotations
@@ -19,23 +21,38 @@ from typing import Any
 
 import client_speed
 import numpy as np
+import torch
 from PIL import Image
 from random_model import BASE, random_qwen3_vl
+from torch.utils.flop_counter import FlopCounterMode
 
+from cprt.answers.structure import structure
+from cprt.models.inputs import read_ahead
 from cprt.models.local import LocalModel
 from cprt.prompts import build
 from cprt.records import write_json
+from cprt.taxonomy import Taxonomy
 
 BATCH = 8
 PROMPT_TOKENS = 811  # the policy's for target attributes; 771 for target score
-ANSWER_TOKENS = 12  # {"score": 0.712} and its end
+FORM = structure("score", Taxonomy.default())
+FLASH = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 SIDES = {64: (256, 256), 256: (512, 512)}  # 32 x 32 pixels a token
+
+
+def attention(query: Any, key: Any, value: Any, dropout: float = 0.0, causal: bool = False, **others: Any) -> int:
+    """FLOPs of torch's attention on a processor, of (rows, heads, tokens, width) each; half of them where causal."""
+    rows, heads, tokens, width = query
+    return rows * heads * tokens * key[2] * (width + value[3]) * (1 if causal else 2)
 
 
 def measure_prefix(image_tokens: int, photos: int, rounds: int, width: int) -> dict[str, Any]:
     """Photos a second with and without the shared prefix, and whether the answers are the same."""
     rng = np.random.default_rng(0)
-    images = [Image.fromarray(rng.integers(0, 256, (*SIDES[image_tokens], 3), dtype=np.uint8)) for _ in range(photos)]
+    images = [  # of different brightness
+        Image.fromarray(rng.integers(0, 256 * (photo + 1) // photos, (*SIDES[image_tokens], 3), dtype=np.uint8))
+        for photo in range(photos)
+    ]
     messages = build("taxonomy", "attributes").messages()
     policy = messages[0]["content"][0]
     with tempfile.TemporaryDirectory() as folder:
@@ -53,18 +70,23 @@ def measure_prefix(image_tokens: int, photos: int, rounds: int, width: int) -> d
 
     def run(model: LocalModel) -> tuple[float, list[str]]:
         model.forget()
-        start = time.perf_counter()
+        start = time.thread_time()
         answers = []
-        for first in range(0, photos, BATCH):
-            rows = [(messages, [image]) for image in images[first : first + BATCH]]
-            answers += [generation.text for generation in model.generate(rows, ANSWER_TOKENS)]
-        return time.perf_counter() - start, answers
+        batches = [
+            [(messages, [image]) for image in images[first : first + BATCH]] for first in range(0, photos, BATCH)
+        ]
+        for rows, prepared in zip(batches, read_ahead(model.prepare, batches), strict=True):
+            answers += [said.text for said in model.generate(rows, 1, structure=FORM, prepared=prepared)]
+        return time.thread_time() - start, answers
 
     tokenizer = ways["plain"].processor.tokenizer
     length = PROMPT_TOKENS
     policy["text"] = tokenizer.decode((tokenizer(policy["text"] * 2)["input_ids"])[:length])
-    for model in ways.values():  # warm up
-        model.generate([(messages, images[:1])], 2)
+    arithmetic = {}
+    for name, model in ways.items():  # this warms up as well
+        with FlopCounterMode(display=False, custom_mapping={FLASH: attention}) as counter:
+            run(model)
+        arithmetic[name] = counter.get_total_flops()
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     said: dict[str, list[str]] = {}
     for _ in range(rounds):
@@ -75,11 +97,11 @@ def measure_prefix(image_tokens: int, photos: int, rounds: int, width: int) -> d
     return {
         "prompt_tokens": length,
         "image_tokens": image_tokens,
-        "answer_tokens": ANSWER_TOKENS,
         "photos": photos,
         "plain_photos_a_second": photos / plain,
         "shared_photos_a_second": photos / shared,
         "prefix_ratio": plain / shared,
+        "limit": arithmetic["plain"] / arithmetic["shared"],
         "answers_identical": said["plain"] == said["shared"],
         "different_answers": len(set(said["plain"])),
         "rounds": seconds,
@@ -96,6 +118,7 @@ def main() -> None:
     parser.add_argument("--in_flight", type=int, default=64)
     parser.add_argument("--json", help="file for the figures")
     args = parser.parse_args()
+    torch.set_num_threads(1)
     measured = []
     for image_tokens in args.image_tokens:
         figures = measure_prefix(image_tokens, args.photos, args.rounds, args.width)
@@ -103,8 +126,8 @@ def main() -> None:
         print(
             f"prompt {figures['prompt_tokens']} tokens, image {image_tokens}: "
             f"plain {figures['plain_photos_a_second']:.2f} photos a second, shared prefix "
-            f"{figures['shared_photos_a_second']:.2f}, ratio {figures['prefix_ratio']:.2f}, answers "
-            f"{'identical' if figures['answers_identical'] else 'DIFFERENT'}",
+            f"{figures['shared_photos_a_second']:.2f}, ratio {figures['prefix_ratio']:.2f} of {figures['limit']:.2f}, "
+            f"answers {'identical' if figures['answers_identical'] else 'DIFFERENT'}",
             flush=True,
         )
     client = client_speed.measure(args.calls, args.in_flight, args.rounds)

@@ -33,7 +33,7 @@ from cprt.models.ask import Model
 from cprt.models.response_cache import ResponseCache
 from cprt.models.spec import ModelSpec, Request
 from cprt.records import write_json
-from eval.model_inversion.judge.panels import TILE, draw
+from eval.model_inversion.judge.drawing import TILE, draw
 from eval.model_inversion.judge.prompts import SUBJECTS
 
 SUBJECT = SUBJECTS["person"]
@@ -108,9 +108,9 @@ def ours(url: str, panels: list[Path], out: Path, in_flight: int) -> None:
     row = {"name": "m", "model": "m", "base_url": url, "max_new_tokens": 16, "concurrency": in_flight}
     model = Model(ModelSpec.read(row, "benchmark"))
     with ResponseCache(out) as cache:
-        requests = {model.spec.key(request): request for request in (Request(MESSAGES, (path,)) for path in panels)}
+        requests = [Request(MESSAGES, (path,)) for path in panels]
         model.ask(requests, cache, "ours")
-        assert len(requests) == len(panels) and all(cache[key].get("text") == "No" for key in requests)
+        assert all(cache[model.spec.key(request)].get("text") == "No" for request in requests)
 
 
 def clock() -> tuple[float, float]:

@@ -28,7 +28,8 @@ from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from cprt.records import write_json
 from eval.model_inversion.collection.setups import Setup, read_setups
-from eval.model_inversion.judge.panels import CAPTION, GAP, LINE, TILE, Panels, Shown
+from eval.model_inversion.judge.drawing import CAPTION, GAP, LINE, TILE
+from eval.model_inversion.judge.panels import Panels, Shown
 from eval.model_inversion.judge.queries import Options, plan
 
 

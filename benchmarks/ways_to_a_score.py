@@ -19,8 +19,9 @@ from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.metrics.calibration import Rising
 from cprt.metrics.severity import evaluate, paired_differences
+from cprt.pages.words import show
 from cprt.records import read_labels, read_predictions, write_json
-from eval.metrics import DECODINGS, HEADS, STATED, show
+from eval.metrics import DECODINGS, HEADS, STATED
 
 FIGURES = [name for name in HEADS if name not in ("bias", "coverage")]
 
@@ -84,7 +85,7 @@ def _cell(name: str, figure: dict[str, Any]) -> str:
     mark = ""
     if test is not None and test["p"] is not None and test["p"] < 0.05:
         mark = " +" if (test["difference"] > 0) is (name != "mae") else " -"
-    return show(figure["value"]) + ("" if interval is None else f" [{interval[0]:.3f}, {interval[1]:.3f}]") + mark
+    return show(figure["value"], interval) + mark
 
 
 if __name__ == "__main__":

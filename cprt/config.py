@@ -10,13 +10,10 @@ import argparse
 import contextlib
 import dataclasses
 import difflib
-import enum
 import errno
 import io
-import math
 import os
 import sys
-import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TextIO
@@ -26,8 +23,8 @@ from tqdm import tqdm
 import cprt.quiet  # noqa: F401 - before a command imports what speaks
 from cprt.errors import InputError, one_line
 from cprt.files import read_yaml_lines, without_halves
-from cprt.numbers import is_number, number, whole
 from cprt.provenance import check_output
+from cprt.values import RULES, complaint, describe, fits, number, whole
 
 
 def option(
@@ -35,7 +32,7 @@ def option(
 ) -> Any:
     """A field of an options dataclass: its line in ``--help``, its default (none: required), ``choices``.
 
-    A number says by ``least`` and ``most`` what it may be (null where that is allowed).
+    Its value keeps the rules that stand in ``metadata``, such as ``least`` (``cprt.values``).
     An option ``out`` that names a folder says by ``writes`` what the command leaves there (``check_output``).
     """
     about = {"help": help, **metadata}
@@ -58,9 +55,12 @@ def parse(
     """
     from trl import TrlParser  # half a second: only when a command really runs
 
+    class Usage(Exception):
+        """What is wrong with the command line itself."""
+
     class Parser(TrlParser):
         def error(self, message: str) -> NoReturn:  # argparse would print the whole usage first
-            raise InputError(f"{message} (see --help)")
+            raise Usage(f"{message} (see --help)")
 
         def add_argument(self, *names: str, positional: bool = False, **options: Any) -> argparse.Action:
             options = {name: value for name, value in options.items() if name not in _OURS}
@@ -94,9 +94,9 @@ def parse(
             args=argv, look_for_args_file=False, return_remaining_strings=True
         )
         for row in parsed:
-            _check_ranges(row)
-    except InputError:
-        raise
+            _check_rules(row)
+    except Usage as error:
+        raise InputError(str(error)) from error
     except (ValueError, TypeError, ImportError) as error:  # a __post_init__ that refuses, or lacks a package
         where = f"{config}: " if config else ""
         raise InputError(where + " ".join(str(error).split())) from error
@@ -118,15 +118,13 @@ def parse(
     return tuple(parsed)
 
 
-_OURS = ("writes", "least", "most")  # of a field's metadata, and no business of argparse
+_OURS = ("writes", *RULES)  # of a field's metadata, and no business of argparse
 
 
-def _check_ranges(row: Any) -> None:
+def _check_rules(row: Any) -> None:
     for field in dataclasses.fields(row):
-        least, most, value = field.metadata.get("least"), field.metadata.get("most"), getattr(row, field.name)
-        if least is not None and value is not None and not least <= value <= (math.inf if most is None else most):
-            rule = f"be {least:,} to {most:,}" if most is not None else f"be at least {least}"
-            raise ValueError(f"{field.name} must {rule if least or most else 'not be negative'}, not {value}")
+        if (wrong := complaint(getattr(row, field.name), field.metadata)) is not None:
+            raise ValueError(f"{field.name}{'' if wrong.startswith('must') else ':'} {wrong}")
 
 
 _STRICT: dict[str, Callable[[str], Any]] = {"int": whole, "float": number}
@@ -246,7 +244,7 @@ def check_values(values: Mapping[str, tuple[Any, int | None]], kinds: Sequence[t
         if not _is_text(value):
             raise InputError.at(path, f"{value!r} holds a NUL character", line=line, field=key)
         if not fits(value, hint):
-            raise InputError.at(path, f"{value!r} is not {_describe(hint)}", line=line, field=key)
+            raise InputError.at(path, f"{value!r} is not {describe(hint)}", line=line, field=key)
         if choices and any(item not in choices for item in (value if isinstance(value, list) else [value])):
             raise InputError.at(path, f"{value!r} is not one of {', '.join(map(str, choices))}", line=line, field=key)
 
@@ -260,47 +258,3 @@ def _options(kinds: Sequence[type]) -> dict[str, tuple[Any, Any]]:
             if field.init:
                 options[field.name] = hints[field.name], field.metadata.get("choices")
     return options
-
-
-def fits(value: Any, hint: Any) -> bool:
-    """Whether a value from YAML has the type that a dataclass field declares."""
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if hint is Any:
-        return True
-    if origin in (typing.Union, types.UnionType):
-        return any(fits(value, argument) for argument in arguments)
-    if origin is typing.Annotated:
-        return fits(value, arguments[0])
-    if origin is typing.Literal:
-        return value in arguments
-    if hint is type(None):
-        return value is None
-    if hint is bool:
-        return isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    if hint is float:
-        return is_number(value)
-    if hint is str:
-        return isinstance(value, str)
-    if isinstance(hint, type) and issubclass(hint, enum.Enum):
-        return value in [member.value for member in hint]
-    if (origin or hint) in (list, tuple):
-        return isinstance(value, list) and all(fits(item, arguments[0]) for item in value if arguments)
-    if (origin or hint) is dict:
-        return isinstance(value, dict)
-    return True  # a class of a library: its own __post_init__ decides
-
-
-def _describe(hint: Any) -> str:
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        return " or ".join(_describe(argument) for argument in arguments)
-    if origin is typing.Literal:
-        return "one of " + ", ".join(map(str, arguments))
-    names = {type(None): "null", bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
-    if hint in names:
-        return names[hint]
-    if (origin or hint) in (list, tuple):
-        return "a list"
-    return "a mapping" if (origin or hint) is dict else str(getattr(hint, "__name__", hint))

@@ -12,7 +12,7 @@ import glob
 import hashlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 import yaml
 
 from cprt.errors import InputError
-from cprt.numbers import number, whole
+from cprt.values import number, whole
 
 _KINDS = {
     stat.S_IFDIR: "a folder",
@@ -189,10 +189,15 @@ def _number_or_text(text: str) -> int | float | str:
 
 def write_text(path: str | Path, text: str) -> None:
     """Write a text in UTF-8, or nothing."""
-    write_bytes(path, text.encode("utf-8", "backslashreplace"))
+    write_parts(path, [text])
 
 
 def write_bytes(path: str | Path, content: bytes) -> None:
+    """Write a file, or nothing."""
+    write_parts(path, [content])
+
+
+def write_parts(path: str | Path, parts: Iterable[str | bytes]) -> None:
     """Write to a file beside ``path``, then move it there: complete and on disk, or not there at all.
 
     What a process that was killed while writing left behind goes, once its file is whole.
@@ -204,7 +209,8 @@ def write_bytes(path: str | Path, content: bytes) -> None:
     partial = path.with_name(f".{name}.{os.getpid()}.partial")
     try:
         with open(partial, "wb") as file:
-            file.write(content)
+            for part in parts:
+                file.write(part.encode("utf-8", "backslashreplace") if isinstance(part, str) else part)
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)

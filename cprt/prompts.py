@@ -23,15 +23,15 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from cprt.answers import TARGETS
 from cprt.errors import InputError
 from cprt.files import read_yaml
 from cprt.taxonomy import Taxonomy
+from cprt.values import WORDS, read_fields, ruled
 
 PROMPTS = ("zero_shot", "zero_shot_hints", "intuition", "taxonomy")
-PHOTO_PLACES = ("first", "between", "last")
 
 Messages = list[dict[str, Any]]
 
@@ -105,7 +105,7 @@ class Prompt:
 
     Attributes:
         target: what is to be answered, "score" or "attributes".
-        photo: where the photo stands, one of ``PHOTO_PLACES``; ``between`` policy and question.
+        photo: where the photo stands, first, last, or ``between`` policy and question.
         score_key: under which a JSON answer states the score.
     """
 
@@ -196,41 +196,27 @@ def _read(file: str) -> Prompt:
     """The prompt in a user's file. Raises InputError."""
     if not file.endswith((".yaml", ".yml")):
         raise InputError(f"prompt {file!r} is neither one of {', '.join(PROMPTS)} nor a YAML file")
-    content = read_yaml(file)
-    if not isinstance(content, dict):
-        raise InputError.at(file, "must be a mapping")
-    return _checked(content, file)
+    return _checked(read_yaml(file), file)
 
 
+_OF_ITS_OWN = "a name of its own, of letters, digits, '.', '_' and '-'"
 _OWN_FIELDS = ("policy", "question", "photo", "score_key")  # of a prompt from a file, besides its name
 
 
-def _checked(content: Mapping[str, Any], file: str) -> Prompt:
-    fields: dict[str, Any] = {
-        "name": None,
-        "policy": None,
-        "question": "",
-        "photo": "between",
-        "score_key": "score",
-    }
-    unknown = next((field for field in content if field not in fields), None)
-    if unknown is not None:
-        raise InputError.at(file, f"unknown field (there are {', '.join(fields)})", field=str(unknown))
-    values = {**fields, **content}
-    for field, value in values.items():
-        if not isinstance(value, str) or (field not in content and value is None):
-            raise InputError.at(file, "is missing" if value is None else "must be a text", field=field)
-        if not value.strip() and field != "question":
-            raise InputError.at(file, "is empty", field=field)
-    if values["name"] in PROMPTS or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}", values["name"]):
-        raise InputError.at(file, "must be a name of its own, of letters, digits, '.', '_' and '-'", field="name")
-    if values["photo"] not in PHOTO_PLACES:
-        raise InputError.at(file, f"{values['photo']!r} is not one of {', '.join(PHOTO_PLACES)}", field="photo")
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", values["score_key"]):
-        raise InputError.at(file, f"{values['score_key']!r} is not a plain word", field="score_key")
-    return Prompt(
-        values["name"], "score", values["policy"], values["question"], False, values["photo"], values["score_key"]
-    )
+@dataclass(frozen=True)
+class _Own:
+    """A user's file."""
+
+    name: str = ruled(matches=(rf"(?!(?:{'|'.join(PROMPTS)})$)[A-Za-z0-9][A-Za-z0-9._-]{{0,39}}", _OF_ITS_OWN))
+    policy: str = ruled(matches=WORDS)
+    question: str = ""
+    photo: Literal["first", "between", "last"] = "between"
+    score_key: str = ruled("score", matches=(r"[A-Za-z_][A-Za-z0-9_]*", "a plain word"))
+
+
+def _checked(content: Any, file: str) -> Prompt:
+    own = read_fields(_Own, content, file)
+    return Prompt(own.name, "score", own.policy, own.question, False, own.photo, own.score_key)
 
 
 def arrange(messages: Messages, model_type: str) -> Messages:

@@ -5,19 +5,72 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from cprt.answers import STATUSES
 from cprt.errors import InputError
-from cprt.files import is_safe_path, read_text, without_halves, write_text
-from cprt.numbers import is_number
+from cprt.files import is_safe_path, read_text, without_halves, write_parts, write_text
 from cprt.taxonomy import Taxonomy
+from cprt.values import WORDS, is_number, read_fields, ruled
 
 Row = TypeVar("Row", "Label", "Pair", "Prediction")
-_LEFT_OUT = {"left_out": True}  # of a row, where it is None
+_UNIT: dict[str, Any] = {"least": 0, "most": 1}
+_LEVEL: dict[str, Any] = {"least": 1, "most": 4}
+_LEFT_OUT: dict[str, Any] = {"left_out": True}  # of a row, where it is None
+
+
+def _is_unit(value: Any) -> bool:
+    return is_number(value) and 0 <= value <= 1
+
+
+def _are_units(value: dict[str, float]) -> bool:
+    return all(map(_is_unit, value.values()))
+
+
+def _is_band(value: Any) -> bool:
+    return len(value) == 2 and all(map(_is_unit, value)) and value[0] <= value[1]
+
+
+def _are_lists(value: Any) -> bool:
+    return all(
+        isinstance(one.get("attributes"), list)
+        and all(isinstance(key, str) for key in one["attributes"])
+        and _is_unit(one.get("probability"))
+        and _is_unit(one.get("score"))
+        for one in value
+    )
+
+
+def _are_messages(value: Any) -> bool:
+    """Whether chat templates can take it: messages of a text, or of parts with a type (and a text, if that is it)."""
+    return value != [] and all(
+        isinstance(message.get("role"), str) and _is_content(message.get("content")) for message in value
+    )
+
+
+def _is_content(content: Any) -> bool:
+    if not isinstance(content, list):
+        return isinstance(content, str)
+    kinds = [part.get("type") if isinstance(part, dict) else None for part in content]
+    return all(isinstance(kind, str) for kind in kinds) and all(
+        isinstance(part.get("text"), str) for part, kind in zip(content, kinds, strict=True) if kind == "text"
+    )
+
+
+def _is_one_path(value: list[str]) -> bool:
+    return len(value) == 1 and is_safe_path(value[0])
+
+
+_STATUS = STATUSES.__contains__, f"one of {', '.join(STATUSES)}"
+_INSIDE = is_safe_path, "a relative path inside the image folder"
+_MESSAGES = _are_messages, "a list of messages, each with role and content: a text, or parts with a type"
+_BAND = _is_band, "two numbers from 0 to 1, the lower one first"
+_PROBABILITIES = _are_units, "an object of numbers from 0 to 1"
+_LISTS = _are_lists, "a list of attributes with probability and score"
 
 
 @dataclass(frozen=True)
@@ -27,12 +80,12 @@ class Label:
     ``image``, ``labels`` and ``source`` may be absent in files that only serve as truth for metrics.
     """
 
-    id: str
-    image: str | None
-    labels: dict[str, float] | None
-    level: int
-    score: float
-    source: str | None
+    id: str = ruled(matches=WORDS)
+    image: str | None = ruled(holds=_INSIDE)
+    labels: dict[str, float] | None = ruled()
+    level: int = ruled(**_LEVEL)
+    score: float = ruled(**_UNIT)
+    source: str | None = ruled()
 
     def present(self, taxonomy: Taxonomy) -> list[str]:
         """Keys of the attributes that are clearly present, in the taxonomy's order (0.5 counts as absent)."""
@@ -43,12 +96,22 @@ class Label:
 class Pair:
     """One instruction-response pair for SFT, in TRL's prompt/completion form. ``level`` and ``score`` are the truth."""
 
-    id: str
-    images: list[str]
-    prompt: list[dict[str, Any]]
-    completion: list[dict[str, Any]]
-    level: int | None = None
-    score: float | None = None
+    id: str = ruled(matches=WORDS)
+    images: list[str] = ruled(holds=(_is_one_path, "a list of one relative path inside the image folder"))
+    prompt: list[dict[str, Any]] = ruled(holds=_MESSAGES)
+    completion: list[dict[str, Any]] = ruled(holds=_MESSAGES)
+    level: int | None = ruled(None, **_LEVEL)
+    score: float | None = ruled(None, **_UNIT)
+
+
+@dataclass(frozen=True)
+class Annotation:
+    """What one annotator says of one photo: a label for each key, None unless ``status`` is ok."""
+
+    id: str = ruled(matches=WORDS)
+    annotator: str = ruled(matches=WORDS)
+    status: str = ruled(holds=_STATUS)
+    labels: dict[str, Any] | None = ruled()
 
 
 @dataclass(frozen=True)
@@ -68,152 +131,63 @@ class Prediction:
         lists: the five most probable, each with ``attributes``, ``probability`` and its exact ``score``.
     """
 
-    id: str
-    model: str | None
-    prompt: str | None
-    status: str
+    id: str = ruled(matches=WORDS)
+    model: str | None = ruled()
+    prompt: str | None = ruled()
+    status: str = ruled(holds=_STATUS)
     text: str | None = None
-    score: float | None = None
-    level: int | None = None
-    stated_level: int | None = None
+    score: float | None = ruled(None, **_UNIT)
+    level: int | None = ruled(None, **_LEVEL)
+    stated_level: int | None = ruled(None, **_LEVEL)
     attributes: list[str] | None = None
-    expected_score: float | None = None
-    median_score: float | None = None
-    composed_score: float | None = None
-    label_mass: float | None = None
+    expected_score: float | None = ruled(None, **_UNIT)
+    median_score: float | None = ruled(None, **_UNIT)
+    composed_score: float | None = ruled(None, **_UNIT)
+    label_mass: float | None = ruled(None, **_UNIT)
     error: str | None = None
-    willing: float | None = field(default=None, metadata=_LEFT_OUT)
-    mean_score: float | None = field(default=None, metadata=_LEFT_OUT)
-    level_mean_score: float | None = field(default=None, metadata=_LEFT_OUT)
-    likeliest_score: float | None = field(default=None, metadata=_LEFT_OUT)
-    score_deviation: float | None = field(default=None, metadata=_LEFT_OUT)
-    score_band: list[float] | None = field(default=None, metadata=_LEFT_OUT)
-    list_mass: float | None = field(default=None, metadata=_LEFT_OUT)
-    attribute_probabilities: dict[str, float] | None = field(default=None, metadata=_LEFT_OUT)
-    lists: list[dict[str, Any]] | None = field(default=None, metadata=_LEFT_OUT)
+    willing: float | None = ruled(None, **_UNIT, **_LEFT_OUT)
+    mean_score: float | None = ruled(None, **_UNIT, **_LEFT_OUT)
+    level_mean_score: float | None = ruled(None, **_UNIT, **_LEFT_OUT)
+    likeliest_score: float | None = ruled(None, **_UNIT, **_LEFT_OUT)
+    score_deviation: float | None = ruled(None, **_UNIT, **_LEFT_OUT)
+    score_band: list[float] | None = ruled(None, holds=_BAND, **_LEFT_OUT)
+    list_mass: float | None = ruled(None, **_UNIT, **_LEFT_OUT)
+    attribute_probabilities: dict[str, float] | None = ruled(None, holds=_PROBABILITIES, **_LEFT_OUT)
+    lists: list[dict[str, Any]] | None = ruled(None, holds=_LISTS, **_LEFT_OUT)
 
 
-def _is_unit(value: Any) -> bool:
-    return is_number(value) and 0 <= value <= 1
+def read_labels(path: str | Path, taxonomy: Taxonomy | None = None, needed: Collection[str] = ()) -> list[Label]:
+    """All rows of a labels file. Raises InputError, also for an id that is there twice and for a file without rows.
 
-
-def _is_band(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(map(_is_unit, value)) and value[0] <= value[1]
-
-
-def _are_lists(value: Any) -> bool:
-    return isinstance(value, list) and all(
-        isinstance(one, dict)
-        and isinstance(one.get("attributes"), list)
-        and all(isinstance(key, str) for key in one["attributes"])
-        and _is_unit(one.get("probability"))
-        and _is_unit(one.get("score"))
-        for one in value
-    )
-
-
-class _Fields:
-    """Typed access to one row; every complaint names file, line and field."""
-
-    def __init__(self, row: dict[str, Any], file: str | Path, line: int):
-        self.row, self.file, self.line = row, file, line
-
-    def fail(self, field: str, message: str) -> InputError:
-        return InputError.at(self.file, message, line=self.line, field=field)
-
-    def get(self, field: str, check: Callable[[Any], bool], what: str, optional: bool = False) -> Any:
-        value = self.row.get(field)
-        if value is None:
-            if optional:
-                return None
-            raise self.fail(field, "is null" if field in self.row else "is missing")
-        if not check(value):
-            raise self.fail(field, f"{_short(value)} is not {what}")
-        return value
-
-    def text(self, field: str, optional: bool = False) -> Any:
-        return self.get(field, lambda value: isinstance(value, str), "a text", optional)
-
-    def name(self, field: str) -> str:
-        return self.get(field, lambda value: isinstance(value, str) and value.strip() != "", "a non-empty text")
-
-    def level(self, field: str, optional: bool = False) -> Any:
-        return self.get(field, lambda value: type(value) is int and value in (1, 2, 3, 4), "1, 2, 3 or 4", optional)
-
-    def unit(self, field: str, optional: bool = False) -> Any:
-        value = self.get(field, _is_unit, "a number from 0 to 1", optional)
-        return None if value is None else float(value)
-
-    def path(self, field: str, value: Any) -> str:
-        if not isinstance(value, str) or not is_safe_path(value):
-            raise self.fail(field, f"{_short(value)} is not a relative path inside the image folder")
-        return value
-
-    def messages(self, field: str) -> list[dict[str, Any]]:
-        messages = self.get(field, lambda value: isinstance(value, list) and value != [], "a list of messages")
-        for message in messages:
-            if not isinstance(message, dict) or not isinstance(message.get("role"), str) or "content" not in message:
-                raise self.fail(field, "every message needs role and content")
-            if not _is_content(message["content"]):
-                raise self.fail(
-                    field, "content must be a text, or parts with a type (and a text, where that is the type)"
-                )
-        return messages
-
-
-def _is_content(content: Any) -> bool:
-    """Whether chat templates can take it: a text, or parts of a message."""
-    if not isinstance(content, list):
-        return isinstance(content, str)
-    kinds = [part.get("type") if isinstance(part, dict) else None for part in content]
-    return all(isinstance(kind, str) for kind in kinds) and all(
-        isinstance(part.get("text"), str) for part, kind in zip(content, kinds, strict=True) if kind == "text"
-    )
-
-
-def read_labels(path: str | Path, taxonomy: Taxonomy | None = None) -> list[Label]:
-    """All rows of a labels file. Raises InputError, also for an id that is there twice and for a file without rows."""
+    ``needed``: of image and labels, what no row may lack.
+    """
     keys = (taxonomy or Taxonomy.default()).keys
 
-    def parse(row: _Fields) -> Label:
-        labels = row.get("labels", lambda value: isinstance(value, dict), "an object", optional=True)
-        if labels is not None:
-            for key in labels:
-                if key not in keys:
-                    raise row.fail(f"labels.{key}", "is not an attribute of the taxonomy")
-            for key in keys:
-                if key not in labels:
-                    raise row.fail(f"labels.{key}", "is missing")
-                if isinstance(labels[key], bool) or labels[key] not in (0, 0.5, 1):
-                    raise row.fail(f"labels.{key}", f"{_short(labels[key])} is not 0, 0.5 or 1")
-        image = row.text("image", optional=True)
-        return Label(
-            id=row.name("id"),
-            image=None if image is None else row.path("image", image),
-            labels=labels,
-            level=row.level("level"),
-            score=row.unit("score"),
-            source=row.text("source", optional=True),
-        )
+    def check(row: Label, fail: Fail) -> None:
+        for name in needed:
+            if getattr(row, name) is None:
+                raise fail(name, "is missing")
+        if row.labels is not None:
+            check_labels(row.labels, keys, fail)
 
-    return _read(path, parse)
+    return _read(path, Label, check)
+
+
+def check_labels(labels: Mapping[str, Any], keys: Collection[str], fail: Fail) -> None:
+    """Raises what ``fail`` makes where there are other keys than those of the taxonomy, or other values than labels."""
+    for key in labels:
+        if key not in keys:
+            raise fail(f"labels.{key}", "is not an attribute of the taxonomy")
+    for key in keys:
+        if key not in labels:
+            raise fail(f"labels.{key}", "is missing")
+        if isinstance(labels[key], bool) or labels[key] not in (0, 0.5, 1):
+            raise fail(f"labels.{key}", f"{labels[key]!r} is not 0, 0.5 or 1")
 
 
 def read_pairs(path: str | Path) -> list[Pair]:
     """All rows of a pairs file. Raises InputError."""
-
-    def parse(row: _Fields) -> Pair:
-        images = row.get("images", lambda value: isinstance(value, list) and len(value) == 1, "a list of one path")
-        return Pair(
-            id=row.name("id"),
-            images=[row.path("images", image) for image in images],
-            prompt=row.messages("prompt"),
-            completion=row.messages("completion"),
-            level=row.level("level", optional=True),
-            score=row.unit("score", optional=True),
-        )
-
-    return _read(path, parse)
+    return _read(path, Pair)
 
 
 def read_predictions(path: str | Path) -> list[Prediction]:
@@ -222,59 +196,41 @@ def read_predictions(path: str | Path) -> list[Prediction]:
     Raises InputError, also for a score beside another status: what was not read must not be counted.
     """
 
-    def parse(row: _Fields) -> Prediction:
-        status = row.get("status", lambda value: value in STATUSES, " or ".join(STATUSES))
-        if status != "ok" and row.row.get("score") is not None:
-            raise row.fail("score", f"must be null where status is {status}")
-        attributes = row.get(
-            "attributes",
-            lambda value: isinstance(value, list) and all(isinstance(key, str) for key in value),
-            "a list of texts",
-            optional=True,
-        )
-        return Prediction(
-            id=row.name("id"),
-            model=row.text("model", optional=True),
-            prompt=row.text("prompt", optional=True),
-            status=status,
-            text=row.text("text", optional=True),
-            score=row.unit("score", optional=status != "ok"),
-            level=row.level("level", optional=True),
-            stated_level=row.level("stated_level", optional=True),
-            attributes=attributes,
-            expected_score=row.unit("expected_score", optional=True),
-            median_score=row.unit("median_score", optional=True),
-            composed_score=row.unit("composed_score", optional=True),
-            label_mass=row.unit("label_mass", optional=True),
-            error=row.text("error", optional=True),
-            willing=row.unit("willing", optional=True),
-            mean_score=row.unit("mean_score", optional=True),
-            level_mean_score=row.unit("level_mean_score", optional=True),
-            likeliest_score=row.unit("likeliest_score", optional=True),
-            score_deviation=row.unit("score_deviation", optional=True),
-            score_band=row.get("score_band", _is_band, "two numbers from 0 to 1, the lower one first", optional=True),
-            list_mass=row.unit("list_mass", optional=True),
-            attribute_probabilities=row.get(
-                "attribute_probabilities",
-                lambda value: isinstance(value, dict) and all(map(_is_unit, value.values())),
-                "an object of numbers from 0 to 1",
-                optional=True,
-            ),
-            lists=row.get("lists", _are_lists, "a list of attributes with probability and score", optional=True),
-        )
+    def check(row: Prediction, fail: Fail) -> None:
+        if (row.status == "ok") != (row.score is not None):
+            raise fail("score", "is missing" if row.score is None else f"must be null where status is {row.status}")
 
-    return _read(path, parse)
+    return _read(path, Prediction, check)
 
 
-def _read(path: str | Path, parse: Callable[[_Fields], Row]) -> list[Row]:
+def read_annotations(path: str | Path) -> list[tuple[int, Annotation]]:
+    """(line, row) of the rows that ``cprt annotate`` writes. Raises InputError, also for a file without rows."""
+    rows = [(line, read_fields(Annotation, row, path, line, loose=True)) for line, row in read_jsonl(path)]
+    for line, row in rows:
+        if (row.status == "ok") != (row.labels is not None):
+            raise InputError.at(path, "must be an object where status is ok, null elsewhere", line, "labels")
+    if not rows:
+        raise InputError.at(path, "has no rows")
+    return rows
+
+
+Fail = Callable[[str, str], InputError]  # from a field and a message
+
+
+def _fail(path: str | Path, line: int, field: str, message: str) -> InputError:
+    return InputError.at(path, message, line, field)
+
+
+def _read(path: str | Path, kind: type[Row], check: Callable[[Row, Fail], None] = lambda row, fail: None) -> list[Row]:
     rows: list[Row] = []
     seen: dict[str, int] = {}
-    for line, row in read_jsonl(path):
-        parsed = parse(_Fields(row, path, line))
-        if parsed.id in seen:
-            raise InputError.at(path, f"{parsed.id!r} is there already in line {seen[parsed.id]}", line, "id")
-        seen[parsed.id] = line
-        rows.append(parsed)
+    for line, content in read_jsonl(path):
+        row = read_fields(kind, content, path, line, loose=True)
+        check(row, partial(_fail, path, line))
+        if row.id in seen:
+            raise InputError.at(path, f"{row.id!r} is there already in line {seen[row.id]}", line, "id")
+        seen[row.id] = line
+        rows.append(row)
     if not rows:
         raise InputError.at(path, "has no rows")
     return rows
@@ -350,26 +306,20 @@ def _whole_text(value: Any) -> Any:
     return value
 
 
-def write_jsonl(path: str | Path, rows: Iterable[Label | Pair | Prediction | dict[str, Any]]) -> None:
-    """Write all rows, or nothing."""
-    lines = (row if isinstance(row, dict) else _to_json(row) for row in rows)
-    write_text(path, "".join(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n" for line in lines))
-
-
-def _to_json(row: Label | Pair | Prediction) -> dict[str, Any]:
-    values = {one.name: getattr(row, one.name) for one in fields(row) if not one.metadata.get("left_out")}
-    return values | {
-        one.name: value
-        for one in fields(row)
-        if one.metadata.get("left_out") and (value := getattr(row, one.name)) is not None
-    }
+def write_jsonl(path: str | Path, rows: Iterable[Any]) -> None:
+    """Write all rows, objects or dataclasses, or nothing."""
+    write_parts(path, (_dump(row) + "\n" for row in rows))
 
 
 def write_json(path: str | Path, content: Any) -> None:
-    """Write a JSON file, or nothing."""
-    write_text(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    """Write a JSON file, which may hold dataclasses, or nothing."""
+    write_text(path, _dump(content, indent=2) + "\n")
 
 
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+def to_json(row: Any) -> dict[str, Any]:
+    """The fields of a dataclass as files have them: what is left out where it is None is."""
+    values = {one: getattr(row, one.name) for one in fields(row)}
+    return {one.name: value for one, value in values.items() if value is not None or not one.metadata.get("left_out")}
+
+
+_dump = partial(json.dumps, ensure_ascii=False, allow_nan=False, default=to_json)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -26,10 +25,10 @@ from typing import Any
 
 from cprt.errors import InputError
 from cprt.files import read_yaml
+from cprt.values import WORDS, read_fields, ruled
 
 LEVELS = (1, 2, 3, 4)
 _PUBLISHED = Path(__file__).with_name("taxonomy.yaml")
-_KEY = re.compile(r"[a-z][a-z0-9_]*")
 
 
 @dataclass(frozen=True)
@@ -43,10 +42,13 @@ class Attribute:
         name: what pages call it.
     """
 
-    key: str
-    level: int
-    question: str
-    name: str
+    key: str = ruled(matches=(r"[a-z][a-z0-9_]*", "a lower_case_name"))
+    level: int = ruled(least=1, most=4)
+    question: str = ruled(matches=WORDS)
+    name: str = ruled("", matches=(WORDS[0] + "|", WORDS[1]))
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.name or self.key.replace("_", " "))
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,11 @@ class Taxonomy:
         return tuple(level.lower_bound for level in self.levels)
 
     @cached_property
+    def bands(self) -> tuple[tuple[float, float], ...]:
+        """Where the band of each level begins and ends, levels 1 to 4."""
+        return tuple(zip(self.lower_bounds, (1.0, *self.lower_bounds[:-1]), strict=True))
+
+    @cached_property
     def digest(self) -> str:
         """SHA-256 over everything that gives the taxonomy its meaning; recorded with every result."""
         content = [
@@ -169,21 +176,11 @@ def _parse(content: Mapping[str, Any], path: str | Path) -> Taxonomy:
     levels = tuple(Level(**row) for row in content["levels"])
     attributes: list[Attribute] = []
     for number, row in enumerate(content["attributes"], start=1):
-        field = f"attributes[{number}]"
-        if not isinstance(row, dict) or set(row) - {"name"} != {"key", "level", "question"}:
-            raise InputError.at(path, "needs exactly key, level and question, and maybe name", field=field)
-        if not isinstance(row["key"], str) or not _KEY.fullmatch(row["key"]):
-            raise InputError.at(path, f"key {row['key']!r} is not a lower_case_name", field=field)
-        if row["key"] in (attribute.key for attribute in attributes):
-            raise InputError.at(path, f"key {row['key']!r} is there twice", field=field)
-        if type(row["level"]) is not int or row["level"] not in LEVELS:
-            raise InputError.at(path, f"level {row['level']!r} is not one of 1, 2, 3, 4", field=field)
-        if not isinstance(row["question"], str) or not row["question"].strip():
-            raise InputError.at(path, "question must be a text", field=field)
-        name = row.get("name", row["key"].replace("_", " "))
-        if not isinstance(name, str) or not name.strip():
-            raise InputError.at(path, "name must be a text", field=field)
-        attributes.append(Attribute(row["key"], row["level"], row["question"], name))
+        within = f"attributes[{number}]."
+        attribute = read_fields(Attribute, row, path, within=within)
+        if attribute.key in (other.key for other in attributes):
+            raise InputError.at(path, f"{attribute.key!r} is there twice", field=f"{within}key")
+        attributes.append(attribute)
     if not attributes:
         raise InputError.at(path, "no attribute is left", field="attributes")
     attributes.sort(key=lambda attribute: attribute.level)  # stable: Table 5's order stays within a level

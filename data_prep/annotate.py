@@ -1,20 +1,10 @@
 """``cprt annotate``: ask vision-language models which attributes a photo makes inferable (paper C.1), in two stages.
 
 Annotators come from the YAML, each an OpenAI-compatible endpoint or a local checkpoint (fields: ``ModelSpec`` in
-``cprt/models/spec.py``). Files in ``OUT``:
-
-* ``answers/NAME.jsonl``: every reply of one annotator, durable as it comes. Run the same command again after a kill or
-  an error: only what is missing is asked.
-* ``annotations.jsonl``: a row for each photo and annotator, photos in order of id, annotators in the YAML's order::
-
-      {"id": "2017_10000580", "annotator": "gpt", "status": "ok", "labels": {"biometrics": 0.5, ... every key},
-       "stage1": "biometrics: unclear - ...", "stage2": "{\"biometrics\": 0.5, ...}", "error": null}
-
-  ``status`` is ok, unparsed, refused or error; ``labels`` (0, 0.5 or 1 for every key of the taxonomy) is null unless it
-  is ok, ``stage1`` and ``stage2`` are the raw texts or null where that call was not made or gave none, and ``error``
-  says why there is no label.
-* ``consensus.jsonl``: ``{"id", "labels": {every key: 0 or 1}, "annotators": [names]}``, 1 only where every annotator
-  says 1. A photo without labels of every annotator has no row and is listed in ``report.json``.
+``cprt/models/spec.py``). Every reply is kept in ``OUT/answers/NAME.jsonl`` as it comes: after a kill or an error the
+same command asks only what is missing. ``OUT/annotations.jsonl`` has a row for each photo and annotator, photos in
+order of id; ``OUT/consensus.jsonl`` labels that are 1 only where every annotator says 1 (docs/files.md). A photo
+without labels of every annotator has no row there and is listed in ``OUT/report.json``.
 """
 
 from __future__ import annotations
@@ -33,10 +23,12 @@ from cprt.answers.thinking import without_thinking
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.images import ImageIndex, check_images, fit, image_size
-from cprt.models.ask import Model, ask, find_missing, hash_photos, open_models, raise_first
+from cprt.models.ask import Model, ask, open_models, raise_first
+from cprt.models.missing import Missing, hash_photos
 from cprt.models.outcome import Outcome, Status, find_outcomes, with_status
 from cprt.models.response_cache import ResponseCache
 from cprt.models.spec import ModelSpec, Request, read_specs
+from cprt.pages.words import first_few
 from cprt.prompts import digest
 from cprt.provenance import sign, write_run
 from cprt.records import write_json, write_jsonl
@@ -53,25 +45,21 @@ STAGE1_TOKENS, STAGE2_TOKENS = 25, 8  # an attribute; for the estimate
 @dataclass
 class AnnotateArguments:
     annotators: list[dict[str, Any]] = option(
-        "the models to ask, a list of mappings: only in the YAML, see configs/data/annotate.yaml"
+        "the models to ask, a list of mappings: only in the YAML, see configs/data/annotate.yaml",
+        filled=True,
     )
     images: str = option("folder that holds images/, or images/ itself")
     out: str = option("folder to write", writes=("answers", "annotations.jsonl", "consensus.jsonl", "report.json"))
     input: str | None = option("photos to annotate: ids in a text file, or JSONL rows with id; null: all", None)
-    retry: list[str] = option(f"ask photos with these statuses again, from stage one: {', '.join(RETRY)}", factory=list)
-    limit: int | None = option("only the first so many photos", None)
+    retry: list[str] = option(
+        f"ask photos with these statuses again, from stage one: {', '.join(RETRY)}; errors always are",
+        factory=list,
+        among=RETRY,
+    )
+    limit: int | None = option("only the first so many photos", None, least=1)
     dry_run: bool = option("say how many calls and tokens it would take, ask nothing", False)
     allow_remote: bool = option("photos may go to endpoints on other machines", False)
     taxonomy: str | None = option("YAML that extends the published taxonomy", None)
-
-    def __post_init__(self) -> None:
-        unknown = [status for status in self.retry if status not in RETRY]
-        if unknown:
-            raise ValueError(f"retry: {unknown[0]!r} is not one of {', '.join(RETRY)} (errors are always asked again)")
-        if self.limit is not None and self.limit < 1:
-            raise ValueError(f"limit must be at least 1, not {self.limit}")
-        if not self.annotators:
-            raise ValueError("annotators: the list is empty")
 
 
 @dataclass(frozen=True)
@@ -191,10 +179,10 @@ class Annotator:
     def ask(self, model: Model, cache: ResponseCache, retry: Sequence[str]) -> list[dict[str, Any]]:
         """A row for every photo, after both stages of what is missing were asked."""
         again = self.again(cache, retry)
-        ask(model, self.first_requests, cache, again, f"{self.spec.name}, stage 1")
+        ask(model, self.first_requests.values(), cache, again, f"{self.spec.name}, stage 1")
         second = self.second_requests(find_outcomes(self.first_requests, cache, self.read_first, self.spec))
         second_again = {key for first_key, (key, _) in second.items() if first_key in again}
-        ask(model, dict(second.values()), cache, second_again, f"{self.spec.name}, stage 2")
+        ask(model, [request for _, request in second.values()], cache, second_again, f"{self.spec.name}, stage 2")
         first, labelled = self.find(cache)
         return [self._row(id, first[key], labelled.get(key)) for id, key in self.keys.items()]
 
@@ -222,12 +210,13 @@ def estimate(annotator: Annotator, cache: ResponseCache, retry: Sequence[str]) -
     An answer of stage one takes 25 tokens an attribute, one of stage two 8. Reasoning comes on top.
     """
     spec, attributes = annotator.spec, len(annotator.taxonomy.keys)
-    first = find_missing(annotator.first_requests, cache, annotator.again(cache, retry))
+    again = annotator.again(cache, retry)
+    first = [request for _, request in Missing(spec, cache, again)(annotator.first_requests.values())]
     unseen = "x" * (4 * STAGE1_TOKENS * attributes)  # what stage one will say
-    answered = dict(annotator.second_requests(annotator.find(cache)[0]).values())
-    second = [*find_missing(answered, cache).values()]
+    answered = [request for _, request in annotator.second_requests(annotator.find(cache)[0]).values()]
+    second = [request for _, request in Missing(spec, cache)(answered)]
     second += [Request(stage2(unseen, annotator.taxonomy))] * len(first)
-    read = sum(_tokens(request, spec.max_pixels) for request in [*first.values(), *second])
+    read = sum(_tokens(request, spec.max_pixels) for request in [*first, *second])
     written = attributes * (STAGE1_TOKENS * len(first) + STAGE2_TOKENS * len(second))
     return (
         f"{spec.name}: {len(first)} + {len(second)} calls (stage 1 + 2) for {len(annotator.first)} photos, about "
@@ -284,8 +273,7 @@ def _print(report: Mapping[str, Any], out: Path) -> None:
     print(f"{out / 'consensus.jsonl'}: {report['consensus']} of {report['photos']} photos")
     left = [row["id"] for row in report["without_consensus"]]
     if left:
-        more = ", ..." if len(left) > 5 else ""
-        print(f"  without labels of every annotator: {', '.join(left[:5])}{more} (see report.json)")
+        print(f"  without labels of every annotator: {first_few(left)} (see report.json)")
 
 
 if __name__ == "__main__":

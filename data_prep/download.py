@@ -7,20 +7,20 @@ beside them holds size and SHA-256 of everything fetched, which later downloads 
 
 from __future__ import annotations
 
-import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
-from cprt.config import fits, option, parse, run
+from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.files import is_safe_path, locked
 from cprt.provenance import file_digest, write_run
 from cprt.records import inside, read_object, write_json
+from cprt.values import SHA256, fits, read_fields, ruled
 from data_prep.transfer.archives import stage_of, unpack
 from data_prep.transfer.fetch import Patience, fetch, is_address, remote_size, shown
 from data_prep.transfer.hub import HubFiles, fetch_hub_files, missing
@@ -30,25 +30,19 @@ from data_prep.transfer.hub import HubFiles, fetch_hub_files, missing
 class Archive:
     """A ``.tar.gz`` somewhere: where it comes from, where it goes, and what is known of it beforehand."""
 
-    name: str
-    url: str
-    into: str
-    max_unpacked: int
-    size: int | None = None
-    sha256: str | None = None
+    name: str = ruled(matches=(r"[\w-][\w.-]*\.tar\.gz", "a file name that ends in .tar.gz"))
+    url: str = ruled()
+    into: str = ruled()
+    max_unpacked: int = ruled(least=1)
+    size: int | None = ruled(None, least=1)
+    sha256: str | None = ruled(None, matches=SHA256)
 
     def __post_init__(self) -> None:
-        def check(key: str, good: Any, what: str) -> None:
-            if not good:
-                raise ValueError(f"archives.{self.name}.{key}: {getattr(self, key)!r} is not {what}")
-
+        where = f"archives.{self.name}"
         if not is_address(self.url):  # not shown: it may hold a password
-            raise ValueError(f"archives.{self.name}.url: must be http(s)://HOST[:PORT]/PATH without a user or password")
-        check("name", re.fullmatch(r"[\w-][\w.-]*\.tar\.gz", str(self.name)), "a file name that ends in .tar.gz")
-        check("into", isinstance(self.into, str) and is_safe_path(self.into), "a folder inside --out")
-        check("max_unpacked", _is_count(self.max_unpacked), "a number of bytes")
-        check("size", self.size is None or _is_count(self.size), "a number of bytes, or null")
-        check("sha256", self.sha256 is None or re.fullmatch("[0-9a-f]{64}", str(self.sha256)), "64 hex digits, or null")
+            raise InputError.at(where, "must be http(s)://HOST[:PORT]/PATH without a user or password", field="url")
+        if not is_safe_path(self.into):
+            raise InputError.at(where, f"{self.into!r} is not a folder inside --out", field="into")
 
 
 @dataclass
@@ -61,18 +55,13 @@ class DownloadArguments:
         "in YAML only: Hub dataset as repo, revision, files (name -> sha256 or null)", None
     )
     only: list[str] | None = option("fetch only these of the archives and label files, by name", None)
-    max_files: int = option("refuse an archive of more members", 50_000)
-    attempts: int = option("tries in a row that bring nothing new before giving up", 8)
-    wait: float = option("seconds before the second try; doubled each time", 1.0)
-    timeout: float = option("seconds without a byte that count as a broken connection", 60.0)
+    max_files: int = option("refuse an archive of more members", 50_000, least=1)
+    attempts: int = option("tries in a row that bring nothing new before giving up", 8, least=1)
+    wait: float = option("seconds before the second try; doubled each time", 1.0, least=0)
+    timeout: float = option("seconds without a byte that count as a broken connection", 60.0, above=0)
     dry_run: bool = option("print what would be fetched and the room it needs", False)
 
     def __post_init__(self) -> None:
-        for name in ("max_files", "attempts", "timeout"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
-        if self.wait < 0:
-            raise ValueError(f"wait must not be negative, not {self.wait}")
         archives, labels = self.wanted()
         if not archives and labels is None:
             raise ValueError("neither archives nor labels to fetch; give a --config")
@@ -80,14 +69,10 @@ class DownloadArguments:
     def wanted(self) -> tuple[list[Archive], HubFiles | None]:
         """The archives and label files to fetch. Raises ValueError that names the field."""
         archives: dict[str, Archive] = {}
-        known = {"url", "into", "max_unpacked", "size", "sha256"}
         for name, values in self.archives.items():
-            _check_mapping(f"archives.{name}", values, known, known - {"size", "sha256"})
-            archives[name] = Archive(name=name, **values)
-        labels = None
-        if self.labels is not None:
-            _check_mapping("labels", self.labels, known := {"repo", "revision", "files"}, known)
-            labels = HubFiles(**self.labels)
+            named = {"name": name, **values} if isinstance(values, dict) else values
+            archives[name] = read_fields(Archive, named, f"archives.{name}", hidden=("url",))
+        labels = None if self.labels is None else read_fields(HubFiles, self.labels, "labels")
         if self.only is None:
             return list(archives.values()), labels
         files = labels.files if labels is not None else {}
@@ -98,21 +83,6 @@ class DownloadArguments:
         return [archives[name] for name in self.only if name in archives], (
             replace(labels, files=files) if labels is not None and files else None
         )
-
-
-def _check_mapping(where: str, values: Any, known: set[str], needed: set[str]) -> None:
-    if not isinstance(values, Mapping):
-        raise ValueError(f"{where}: must be a mapping with {', '.join(sorted(known))}")
-    for key in values:
-        if key not in known:
-            raise ValueError(f"{where}.{key}: unknown (known: {', '.join(sorted(known))})")
-    for key in sorted(needed):
-        if key not in values:
-            raise ValueError(f"{where}.{key}: is missing")
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -22,6 +22,7 @@ from cprt.config import option, parse, run
 from cprt.errors import InputError, one_line
 from cprt.files import locked
 from cprt.images import ImageIndex, check_ratio, image_size, in_parallel, list_photos, load_image
+from cprt.pages.words import first_few
 from cprt.provenance import write_run
 from cprt.records import read_json, write_json, write_jsonl
 from data_prep.id_lists import read_ids
@@ -34,18 +35,10 @@ _STALE = 1  # time of change, in ns, of a cached photo that is to be made anew
 class ImagesArguments:
     images: str = option("folder that holds images/, images/ itself, or any folder of photos")
     out: str = option("cache folder to write; then give it to --images of every later command", writes=())
-    max_pixels: int = option("width times height that a photo is reduced to; smaller ones stay")
+    max_pixels: int = option("width times height that a photo is reduced to; smaller ones stay", least=1)
     ids: str | None = option("only these photos: a text file of ids, or a split list as VISPR's val2017.txt", None)
-    quality: int = option("JPEG quality, 1 to 95; colours are kept in full resolution", 95)
-    workers: int | None = option("threads; by default one for each core", None)
-
-    def __post_init__(self) -> None:
-        for name in ("max_pixels", "quality", "workers"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, not {value}")
-        if self.quality > 95:
-            raise ValueError(f"quality must be at most 95, not {self.quality}: more only makes files larger")
+    quality: int = option("JPEG quality; colours are kept in full resolution", 95, least=1, most=95)
+    workers: int | None = option("threads; by default one for each core", None, least=1)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -215,7 +208,7 @@ def _print(report: dict[str, Any], out: str) -> None:
         ("without_source", "in the cache, yet no longer among the photos"),
     ):
         if names := report[key]:
-            print(one_line(f"  {len(names):,} {what}: {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}"))
+            print(one_line(f"  {len(names):,} {what}: {first_few(names)}"))
 
 
 if __name__ == "__main__":

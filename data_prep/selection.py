@@ -23,10 +23,12 @@ from typing import Any
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.files import read_yaml, write_text
+from cprt.pages.words import first_few
 from cprt.provenance import sign, write_run
 from cprt.records import write_json, write_jsonl
 from cprt.scoring import severity
 from cprt.taxonomy import LEVELS, Taxonomy
+from cprt.values import read_fields
 from data_prep.labels.files import Stated, read_bench
 from data_prep.vispr import SPLITS, VisprRow, read_vispr
 
@@ -51,7 +53,8 @@ class Mapped:
     """What a VISPR label means here: an attribute or none, and whether it alone makes a photo a candidate."""
 
     attribute: str | None
-    clear: bool
+    clear: bool = False
+    reason: str | None = None  # for readers
 
 
 @dataclass(frozen=True)
@@ -101,14 +104,9 @@ def read_map(path: str | Path, taxonomy: Taxonomy) -> dict[str, Mapped]:
     for label, row in content.items():
         if not _VISPR_LABEL.fullmatch(label):
             raise InputError.at(path, "is not a VISPR label such as a9_face_complete", field=label)
-        if not isinstance(row, dict) or "attribute" not in row or set(row) - {"attribute", "clear", "reason"}:
-            raise InputError.at(path, "needs attribute, and may have clear and reason", field=label)
-        attribute, clear = row["attribute"], row.get("clear", False)
-        if attribute is not None and attribute not in taxonomy.keys:
-            raise InputError.at(path, f"{attribute!r} is not an attribute of the taxonomy", field=label)
-        if not isinstance(clear, bool):
-            raise InputError.at(path, f"clear: {clear!r} is not true or false", field=label)
-        mapping[label] = Mapped(attribute, clear)
+        mapping[label] = read_fields(Mapped, row, path, within=f"{label}.")
+        if mapping[label].attribute not in (None, *taxonomy.keys):
+            raise InputError.at(path, f"{mapping[label].attribute!r} is not an attribute of the taxonomy", field=label)
     return mapping
 
 
@@ -177,8 +175,7 @@ def _print(out: Path, report: Mapping[str, Any]) -> None:
     for name in ("missing_images", "missing_annotations", "unlisted", "contradictory"):
         names = report["vispr"][name]
         if names:
-            more = ", ..." if len(names) > 5 else ""
-            print(f"  {name.replace('_', ' ')}: {len(names)}: {', '.join(names[:5])}{more} (see report.json)")
+            print(f"  {name.replace('_', ' ')}: {len(names)}: {first_few(names)} (see report.json)")
     if "released" in report:
         released = report["released"]
         print(

@@ -6,7 +6,6 @@ A collection is a folder with ``images/val2017/``, ``annotations/val2017/`` and,
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,23 @@ from typing import Any
 from cprt.errors import InputError
 from cprt.files import is_safe_path, read_text
 from cprt.images import ImageIndex
-from cprt.records import read_object
+from cprt.records import read_json
+from cprt.values import read_fields, ruled
 
 SPLITS = ("train", "val", "test")
 SAFE = "a0_safe"
 _LABEL = re.compile(r"a\d+_\w+")
+
+
+@dataclass(frozen=True)
+class _Annotation:
+    """A file of VISPR's, in either layout: ``labels``, a list, or ``attributes``, lists by category."""
+
+    image_path: str = ruled(holds=(is_safe_path, "a path inside the collection"))
+    id: Any = None
+    safe: bool = False
+    labels: list[Any] | None = None
+    attributes: dict[str, list[Any]] | None = None
 
 
 @dataclass(frozen=True)
@@ -143,37 +154,18 @@ def _read_list(path: Path, name: str) -> list[str]:
 
 def read_annotation(path: Path, id: str) -> tuple[str, list[str], bool]:
     """Image path, labels (each once, in their order) and the safe flag of one annotation. Raises InputError."""
-    content = read_object(path)
-    stated = content.get("id", id)
-    if str(stated) != id:
-        raise InputError.at(path, f"{stated!r} is not the file's name", field="id")
-    image = content.get("image_path")
-    if not isinstance(image, str) or not is_safe_path(image):
-        raise InputError.at(path, f"{image!r} is not a path inside the collection", field="image_path")
-    safe = content.get("safe", False)
-    if not isinstance(safe, bool):
-        raise InputError.at(path, f"{safe!r} is not true or false", field="safe")
-    labels = _labels(content, path)
-    if not labels and not safe:
-        raise InputError.at(path, "is empty, and `safe` is not true", field="labels")
-    return image, labels, safe
-
-
-def _labels(content: Mapping[str, Any], path: Path) -> list[str]:
-    """Labels of either layout: ``labels``, a list, or ``attributes``, lists by category."""
-    groups = {"labels": content["labels"]} if "labels" in content else {}
-    if "attributes" in content:
-        if not isinstance(content["attributes"], dict):
-            raise InputError.at(path, "must map categories to lists of labels", field="attributes")
-        groups |= {f"attributes.{category}": values for category, values in content["attributes"].items()}
-    elif not groups:
+    stated = read_fields(_Annotation, read_json(path), path, loose=True)
+    if str(stated.id or id) != id:
+        raise InputError.at(path, f"{stated.id!r} is not the file's name", field="id")
+    if stated.labels is None and stated.attributes is None:
         raise InputError.at(path, "is missing, and so is `attributes`", field="labels")
-    labels: dict[str, None] = {}
+    groups = {"labels": stated.labels or []}
+    groups |= {f"attributes.{category}": values for category, values in (stated.attributes or {}).items()}
     for field, values in groups.items():
-        if not isinstance(values, list):
-            raise InputError.at(path, f"{values!r} is not a list of labels", field=field)
         for label in values:
             if not isinstance(label, str) or not _LABEL.fullmatch(label):
                 raise InputError.at(path, f"{label!r} is not a label such as a9_face_complete", field=field)
-            labels[label] = None
-    return list(labels)
+    labels = list(dict.fromkeys(label for values in groups.values() for label in values))
+    if not labels and not stated.safe:
+        raise InputError.at(path, "is empty, and `safe` is not true", field="labels")
+    return stated.image_path, labels, stated.safe

@@ -14,7 +14,7 @@ import numpy as np
 
 from cprt.config import run
 from cprt.errors import InputError
-from cprt.metrics.results import Figures, Metrics, to_json
+from cprt.metrics.results import Figures, Metrics
 from cprt.metrics.severity import paired_difference
 from cprt.records import Label, Prediction, read_labels, read_predictions, write_json
 from eval.metrics import HEADS, show
@@ -45,7 +45,7 @@ def main() -> None:
     labels = read_labels(OUT / "test.jsonl")
     scores_by_level(OUT / "scores.png", labels, predictions)
     seconds = round(time.monotonic() - started, 1)
-    write_json(OUT / "summary.json", {**{name: to_json(found) for name, found in metrics.items()}, "seconds": seconds})
+    write_json(OUT / "summary.json", {**metrics, "seconds": seconds})
     columns: dict[str, Figures] = {}
     for name in RUNS:
         columns |= {name: metrics[name], f"{name}, {LISTS}": metrics[name].decodings["level_mean"]}

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,7 @@ from cprt.answers.structure import Structure, structure
 from cprt.errors import InputError
 from cprt.models.adapter import read_record, recorded_digests, recorded_prompt
 from cprt.models.spec import ModelSpec, Request, read_specs
-from cprt.prompts import PROMPTS, TARGETS, Prompt, build
-from cprt.records import Label
+from cprt.prompts import PROMPTS, TARGETS, Messages, Prompt, build
 from cprt.taxonomy import Taxonomy
 
 TOP_LOGPROBS = 20  # the most that OpenAI's interface gives
@@ -43,10 +43,14 @@ class Judge:
         lead_in = None
         if self.expected and self.spec.base_url is None:
             lead_in = f'{{"{self.prompt.score_key}": ' if self.prompt.target == "score" else ""
-        return Request(self.prompt.messages(), (photo,), lead_in, self.structure, self.guess)
+        return Request(self._messages, (photo,), lead_in, self.structure, self.guess)
 
-    def record(self) -> dict[str, Any]:
-        """How its answers were decoded, for the run record."""
+    @cached_property
+    def _messages(self) -> Messages:  # the same for every photo, in memory too
+        return self.prompt.messages()
+
+    def record(self, free: int, answers: int) -> dict[str, Any]:
+        """How its answers were decoded, for the run record. They count as structured where none of them is ``free``."""
         decoding: dict[str, Any] = {
             "greedy": self.spec.temperature == 0,
             "max_new_tokens": self.spec.max_new_tokens,
@@ -59,7 +63,10 @@ class Judge:
         if self.structure is not None:
             if self.expected and self.structure.keys and self.spec.base_url is None:
                 decoding["lists"] = "the most probable lists of attributes"
-            decoding["structured"] = "a grammar" if self.spec.base_url is None else "a JSON schema"
+            if free:
+                decoding["not_structured"] = f"{free} of {answers} answers do not keep to the JSON schema"
+            else:
+                decoding["structured"] = "a grammar" if self.spec.base_url is None else "a JSON schema"
         return decoding
 
 
@@ -93,14 +100,12 @@ def from_rows(
     target: str | None,
     decoding: str,
     structured: bool,
-    only: Sequence[str],
     taxonomy: Taxonomy,
 ) -> list[Judge]:
     """Judges from the ``models`` of a YAML: fields of ModelSpec, and ``prompts`` and ``target`` where they differ.
 
     Args:
         rows: as ``rows_at_hand`` leaves them.
-        only: names of the models to ask; none: all.
     """
     own: list[tuple[list[str], str | None]] = []
     for number, row in enumerate(rows, start=1):
@@ -114,11 +119,7 @@ def from_rows(
         own.append((own_prompts, own_target))
     fields = [{field: row[field] for field in row if field not in ("prompts", "target", "optional")} for row in rows]
     specs = read_specs(fields, "models")
-    names = [spec.name for spec in specs]
-    for name in only:
-        if name not in names:
-            raise InputError(f"only: no model is called {name!r} (there are {', '.join(names)})")
-    asked = [(spec, *how) for spec, how in zip(specs, own, strict=True) if not only or spec.name in only]
+    asked = [(spec, *how) for spec, how in zip(specs, own, strict=True)]
     return _judges(asked, _are_several(own_prompts for own_prompts, _ in own), decoding, structured, taxonomy)
 
 
@@ -145,18 +146,6 @@ def rows_at_hand(rows: Sequence[dict[str, Any]], only: Sequence[str]) -> list[di
 
 def _may_be_prompt(name: Any) -> bool:
     return name in PROMPTS or (isinstance(name, str) and name.endswith((".yaml", ".yml")))
-
-
-def judge_names(rows: Sequence[Mapping[str, Any]], prompts: Sequence[str], taxonomy: Taxonomy) -> list[str]:
-    """The names of all judges of ``models``, whichever are asked."""
-    own = [row.get("prompts", prompts) for row in rows]
-    several = _are_several(own)
-    names = []
-    for row, of_model in zip(rows, own, strict=True):
-        trained = trained_prompt(row["adapter"], taxonomy) if row.get("adapter") else None
-        called = [choose_prompt(name, None, trained, taxonomy).name for name in _distinct(of_model)]
-        names += [_name(row["name"], prompt, several) for prompt in called]
-    return names
 
 
 def choose_prompt(
@@ -197,11 +186,7 @@ def _judges(
     expected = decoding == "expected"
     judges = []
     for spec, prompts, target in asked:
-        trained = None
-        if spec.adapter is not None:
-            trained = trained_prompt(spec.adapter, taxonomy)
-            if trained is None and (Path(spec.adapter) / "run.json").is_file():
-                print(f"note: {of_unknown_training(spec.adapter)}")
+        trained = None if spec.adapter is None else trained_prompt(spec.adapter, taxonomy)
         if expected and spec.base_url is not None and spec.top_logprobs is None:
             spec = replace(spec, top_logprobs=TOP_LOGPROBS)
         for name in _distinct(prompts):
@@ -209,12 +194,23 @@ def _judges(
             form = structure(prompt.target, taxonomy, prompt.score_key) if structured else None
             guess = structure(prompt.target, taxonomy, prompt.score_key, in_order=False)
             judges.append(Judge(_name(spec.name, prompt.name, several), spec, prompt, expected, form, guess))
-            if spec.adapter is not None and (otherwise := asked_otherwise(spec.adapter, trained, prompt)):
-                print(f"note: {otherwise}")
     doubled = [name for name, count in Counter(judge.name for judge in judges).items() if count > 1]
     if doubled:
         raise InputError(f"prompt: two prompts would write to {doubled[0]!r}: give each file a name of its own")
     return judges
+
+
+def only_asked(judges: Sequence[Judge], only: Sequence[str], taxonomy: Taxonomy) -> list[Judge]:
+    """Those of the models that ``only`` names, or all; says of which an adapter is not asked as it was trained."""
+    names = dict.fromkeys(judge.spec.name for judge in judges)
+    for name in only:
+        if name not in names:
+            raise InputError(f"only: no model is called {name!r} (there are {', '.join(names)})")
+    asked = [judge for judge in judges if not only or judge.spec.name in only]
+    notes = [asked_otherwise(judge.spec.adapter, judge.prompt, taxonomy) for judge in asked]
+    for note in dict.fromkeys(filter(None, notes)):
+        print(f"note: {note}")
+    return asked
 
 
 def _names(paths: Sequence[str]) -> list[str]:
@@ -229,26 +225,19 @@ def _names(paths: Sequence[str]) -> list[str]:
     raise InputError(f"adapter: {Counter(paths).most_common(1)[0][0]!r} is there twice")
 
 
-def photo_of(label: Label, file: str) -> str:
-    """The photo's path relative to the image root. Raises InputError where a label has none."""
-    if label.image is None:
-        raise InputError.at(file, f"is missing for {label.id!r}", field="image")
-    return label.image
-
-
 def trained_prompt(adapter: str, taxonomy: Taxonomy) -> Prompt | None:
     """The prompt that the adapter's run record names; None where there is none, or it is not the same here."""
     return recorded_prompt(read_record(adapter), taxonomy)
 
 
-def of_unknown_training(adapter: str) -> str:
-    """What to say where an adapter's run record names no prompt that we know."""
-    return f"{adapter} was trained with a prompt or taxonomy that is not known here; its answers may be worse"
-
-
-def asked_otherwise(adapter: str, trained: Prompt | None, prompt: Prompt) -> str | None:
-    """What to say where an adapter is not asked what it was trained on; None where it is, or nothing is known of it."""
-    if trained is None or prompt.digest in recorded_digests(read_record(adapter)):
+def asked_otherwise(adapter: str | None, prompt: Prompt, taxonomy: Taxonomy) -> str | None:
+    """What to say where an adapter is not asked what it was trained on; None where it is, or there is no record."""
+    if adapter is None or not (Path(adapter) / "run.json").is_file():
+        return None
+    trained = trained_prompt(adapter, taxonomy)
+    if trained is None:
+        return f"{adapter} was trained with a prompt or taxonomy that is not known here; its answers may be worse"
+    if prompt.digest in recorded_digests(read_record(adapter)):
         return None
     return (
         f"{adapter} was trained with --prompt {trained.name} --target {trained.target}: asked otherwise, its "

@@ -18,13 +18,15 @@ import numpy as np
 
 from cprt.config import option, parse, run
 from cprt.errors import InputError
+from cprt.guidance.risk import BAND
 from cprt.metrics.attributes import evaluate_attributes, evaluate_probabilities
 from cprt.metrics.bootstrap import interval
 from cprt.metrics.breakdown import by_group, groups_of
-from cprt.metrics.calibration import CALIBRATIONS, Fit, Isotonic, refits
-from cprt.metrics.certainty import evaluate_certainty
-from cprt.metrics.results import Figures, Metrics, to_json
+from cprt.metrics.calibration import CALIBRATIONS, Fit, Isotonic, band_margin, refits, widened
+from cprt.metrics.certainty import evaluate_bands, evaluate_certainty
+from cprt.metrics.results import Figures, Metrics
 from cprt.metrics.severity import bootstrap, evaluate, paired_difference
+from cprt.pages.words import show
 from cprt.provenance import run_path, sign, write_run
 from cprt.records import Label, Prediction, read_labels, read_predictions, write_json
 from cprt.scoring import levels_of
@@ -88,16 +90,23 @@ def main(argv: Sequence[str] | None = None) -> None:
         answers = read_predictions(args.calibrate)
         mapped = calibrated(labels, predictions, held_out, answers, taxonomy, args.calibrate, **drawn)
         probabilities = calibrated_probabilities(labels, predictions, held_out, answers, taxonomy, **drawn)
-        metrics = replace(metrics, calibrated=mapped, calibrated_probabilities=probabilities)
+        band = calibrated_band(labels, predictions, held_out, answers)
+        metrics = replace(metrics, calibrated=mapped, calibrated_probabilities=probabilities, calibrated_band=band)
     if args.against is not None:
         inputs["against"] = args.against
         other = read_predictions(args.against)
         difference = against(labels, predictions, other, taxonomy, file=args.against, **drawn)
         metrics = replace(metrics, against=difference)
     sign("cprt metrics", run_path(args.out))
-    write_json(args.out, to_json(metrics))
+    write_json(args.out, metrics)
     write_run("cprt metrics", args.out, args, inputs, taxonomy=taxonomy.digest)
     print(f"{args.out}: {summary_line(metrics)}")
+    if metrics.calibrated_band is not None and metrics.certainty is not None:
+        own, band = metrics.certainty["band"], metrics.calibrated_band
+        print(
+            f"  the {BAND:.0%} band holds the truth in {own['holds']:.3f} by itself (width {own['width']:.3f}), in "
+            f"{band['holds']:.3f} as the hold-out widens it (width {band['width']:.3f})"
+        )
     for name, test in (metrics.against or {}).get("figures", {}).items():
         if name in HEADS and test["difference"] is not None:
             print(f"  {HEADS[name]} {test['difference']:+.3f} against {args.against}, p {show(test['p'])}")
@@ -238,6 +247,27 @@ def calibrated_probabilities(
     return evaluate_probabilities(truth, mapped, taxonomy, **drawn) | {"fitted": {"n": len(pairs), **fit.record()}}
 
 
+def calibrated_band(
+    labels: Sequence[Label], predictions: Sequence[Prediction], held_out: Sequence[Label], answers: Sequence[Prediction]
+) -> dict[str, Any] | None:
+    """How often bands hold the truth, widened by what ``answers`` to the ``held_out`` labels say alone.
+
+    None where there are no bands, or too few photos in the hold-out.
+    """
+    (bands, truth), (known, known_truth) = _bands(labels, predictions), _bands(held_out, answers)
+    margin = band_margin(known, known_truth, BAND)
+    if margin is None or not bands:
+        return None
+    return evaluate_bands(truth, widened(bands, margin)) | {"fitted": {"n": len(known), "margin": margin}}
+
+
+def _bands(labels: Sequence[Label], predictions: Sequence[Prediction]) -> tuple[list[list[float]], list[float]]:
+    """Bands, and the true scores of their photos."""
+    truth = {label.id: label.score for label in labels}
+    rows = [(row.score_band, truth[row.id]) for row in predictions if row.score_band is not None and row.id in truth]
+    return [band for band, _ in rows], [score for _, score in rows]
+
+
 def _present(labels: Sequence[Label], taxonomy: Taxonomy) -> dict[str, list[str]]:
     """Id -> attributes that are present, of the labels that say."""
     return {label.id: label.present(taxonomy) for label in labels if label.labels is not None}
@@ -330,11 +360,6 @@ def summary_line(metrics: Metrics) -> str:
     if metrics.willing is not None:
         line += f"; structured, willing {metrics.willing['mean']:.2f}"
     return line
-
-
-def show(value: float | None) -> str:
-    """A figure as tables print it; what is undefined prints as a dash, never as 0."""
-    return "-" if value is None else f"{value:.3f}"
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ command, with any number of processes, goes on.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -23,17 +23,18 @@ from cprt.answers import Answer
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.images import check_images, image_root
-from cprt.metrics.results import Metrics, to_json
-from cprt.models.ask import ask, by_weights, hash_photos, open_models, raise_first
+from cprt.metrics.results import Metrics
+from cprt.models.ask import ask, by_weights, open_models, raise_first
 from cprt.models.checkpoint import DTYPES
-from cprt.models.outcome import Outcome, find_outcomes, with_status
+from cprt.models.missing import read_outcomes
+from cprt.models.outcome import Outcome
 from cprt.models.response_cache import ResponseCache, Shard
-from cprt.models.spec import Request, Response
+from cprt.models.spec import Response
 from cprt.prompts import PROMPTS, TARGETS
 from cprt.provenance import check_output, run_path, sign, write_run
 from cprt.records import Label, Prediction, read_json, read_labels, read_predictions, write_json, write_jsonl
 from cprt.taxonomy import Taxonomy
-from eval.judges import Judge, from_options, from_rows, judge_names, photo_of, rows_at_hand
+from eval.judges import Judge, from_options, from_rows, only_asked, rows_at_hand
 from eval.metrics import measure, summary_line
 from eval.predictions import predict, reader
 from eval.report.write import write_report
@@ -81,28 +82,20 @@ class EvalArguments:
     api_key_env: str | None = option("environment variable with the endpoint's key", None)
     allow_remote: bool = option("photos may go to endpoints on other machines", False)
     retry: list[str] = option(
-        f"ask again what ended so ({', '.join(RETRY)}); errors are always asked again", factory=list
+        f"ask again what ended so ({', '.join(RETRY)}); errors are always asked again", factory=list, among=RETRY
     )
     model_revision: str | None = option("commit, tag or branch of a Hub model", None)
-    batch_size: int = option("photos a forward pass; larger is faster and needs memory", 16)
-    max_new_tokens: int = option("longest answer; a longer one is cut off and unparsed", 256)
+    batch_size: int = option("photos a forward pass; larger is faster and needs memory", 16, least=1)
+    max_new_tokens: int = option("longest answer; a longer one is cut off and unparsed", 256, least=1)
     max_pixels: int | None = option(
-        "largest photo in pixels after resizing; an adapter brings the cap it was trained with", None
+        "largest photo in pixels after resizing; an adapter brings the cap it was trained with", None, least=1
     )
     dtype: str = option("precision of the weights", "auto", choices=list(DTYPES))
-    limit: int | None = option("only the first so many labels", None)
+    limit: int | None = option("only the first so many labels", None, least=1)
     thumbnails: bool = option("small pictures of the listed photos in report.html", False)
     taxonomy: str | None = option("YAML that extends the published taxonomy", None)
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "max_new_tokens", "max_pixels", "limit"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, not {value}")
-        for name, values, known in (("retry", self.retry, RETRY),):
-            for value in values:
-                if value not in known:
-                    raise ValueError(f"{name}: {value!r} is not one of {', '.join(known)}")
         if self.target == "attributes" and self.prompt not in ([], ["taxonomy"]):
             raise ValueError("target attributes needs prompt taxonomy, which tells the model the keys")
         if (self.model is None) == (not self.models):
@@ -123,17 +116,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Command line of ``cprt eval``."""
     (args,) = parse(EvalArguments, argv, prog="cprt eval", description=__doc__)
     taxonomy, shard = Taxonomy.load(args.taxonomy), Shard.from_environment()
-    judges = find_judges(args, taxonomy)
-    names = judge_names(args.models, args.prompt, taxonomy) if args.models else [judge.name for judge in judges]
+    every = find_judges(args, taxonomy)
+    judges = only_asked(every, args.only, taxonomy)
+    names = [judge.name for judge in every]
     by_model = [list(group) for _, group in groupby(judges, key=lambda judge: judge.spec.name)]
     by_model = by_weights(by_model, lambda group: group[0].spec)
     models = open_models([group[0].spec for group in by_model], args.allow_remote, Path(args.out) / ANSWERS)
-    labels = read_labels(args.labels, taxonomy)[: args.limit]
+    labels = read_labels(args.labels, taxonomy, needed=("image",))[: args.limit]
     root = image_root(args.images)
-    photos = [photo_of(label, args.labels) for label in labels]
+    photos = [str(label.image) for label in labels]
     check_images(root, photos, decode=False)
     paths = [root / photo for photo in photos]
-    hash_photos(paths)
 
     out, faults = Path(args.out), list[InputError]()
     folders = {name: out / name if len(names) > 1 else out for name in names}
@@ -145,27 +138,27 @@ def main(argv: Sequence[str] | None = None) -> None:
         if args.check_served:
             check_served(judges[0], models[0], paths[0], cache)
         for model, group in zip(models, by_model, strict=True):
-            asked = {judge.name: [(model.spec.key(one), one) for one in map(judge.request, paths)] for judge in group}
-            requests = {key: request for keyed in asked.values() for key, request in keyed}
+            requests = [judge.request(path) for path in paths for judge in group]
             try:
-                ask(model, requests, cache, to_retry(group, asked, cache, taxonomy, args.retry))
+                ask(model, requests, cache, to_retry(group, paths, cache, taxonomy, args.retry))
             except InputError as reason:  # it cannot be loaded: others are asked all the same
                 faults.append(reason)
                 continue
             if model.stopped is not None:
                 faults.append(model.stopped)
-            outcomes = read_outcomes(group, asked, cache, taxonomy)
-            missing = sum(outcome.response is None for outcome in outcomes.values())
-            if missing and shard.world > 1:
+            missing = shard.world > 1 and sum(
+                outcome.response is None for judge in group for _, outcome in outcomes_of(judge, paths, cache, taxonomy)
+            )
+            if missing:
                 print(
                     f"{model.spec.name}: {missing} answers are still missing; the process that asks the last of them "
                     "writes the predictions, and so does the same command in a single process"
                 )
                 continue
             for judge in group:
-                of_judge = [outcomes[judge.name, key] for key, _ in asked[judge.name]]
+                outcomes = (outcome for _, outcome in outcomes_of(judge, paths, cache, taxonomy))
                 try:
-                    results[judge.name] = write(folders[judge.name], judge, labels, of_judge, taxonomy, args)
+                    results[judge.name] = write(folders[judge.name], judge, labels, outcomes, taxonomy, args)
                 except InputError as reason:
                     faults.append(reason)
     if results:
@@ -182,25 +175,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     raise_first(faults)
 
 
-def read_outcomes(
-    group: Sequence[Judge],
-    asked: Mapping[str, Sequence[tuple[str, Request]]],
-    cache: ResponseCache,
-    taxonomy: Taxonomy,
-) -> dict[tuple[str, str], Outcome[Answer]]:
-    """What became of every request, by the judge's name and its key."""
-    return {
-        (judge.name, key): outcome
-        for judge in group
-        for key, outcome in find_outcomes(
-            dict(asked[judge.name]), cache, reader(taxonomy, judge.prompt), judge.spec
-        ).items()
-    }
+def outcomes_of(
+    judge: Judge, paths: Sequence[Path], cache: ResponseCache, taxonomy: Taxonomy
+) -> Iterator[tuple[str | OSError, Outcome[Answer]]]:
+    """What became of a judge's question about each photo, and under which key it is kept."""
+    return read_outcomes(judge.spec, map(judge.request, paths), cache, reader(taxonomy, judge.prompt))
 
 
 def to_retry(
     group: Sequence[Judge],
-    asked: Mapping[str, Sequence[tuple[str, Request]]],
+    paths: Sequence[Path],
     cache: ResponseCache,
     taxonomy: Taxonomy,
     statuses: Sequence[str],
@@ -208,23 +192,17 @@ def to_retry(
     """The keys of requests that ended with one of ``statuses``."""
     if not statuses:
         return set()
-    return {key for _, key in with_status(read_outcomes(group, asked, cache, taxonomy), statuses)}
+    found = (found for judge in group for found in outcomes_of(judge, paths, cache, taxonomy))
+    return {key for key, outcome in found if outcome.status in statuses and isinstance(key, str)}
 
 
 def find_judges(args: EvalArguments, taxonomy: Taxonomy) -> list[Judge]:
     """The judges that the options name. Raises InputError."""
     if args.models:
-        return from_rows(args.models, args.prompt, args.target, args.decoding, args.structured, args.only, taxonomy)
+        return from_rows(args.models, args.prompt, args.target, args.decoding, args.structured, taxonomy)
     assert args.model is not None
-    options = {
-        "revision": args.model_revision,
-        "base_url": args.base_url,
-        "api_key_env": args.api_key_env,
-        "batch_size": args.batch_size,
-        "max_new_tokens": args.max_new_tokens,
-        "max_pixels": args.max_pixels,
-        "dtype": args.dtype,
-    }
+    same = ("base_url", "api_key_env", "batch_size", "max_new_tokens", "max_pixels", "dtype")
+    options = {"revision": args.model_revision, **{name: getattr(args, name) for name in same}}
     if args.base_url is not None and args.max_pixels is None:
         del options["max_pixels"]
     return from_options(
@@ -236,15 +214,18 @@ def write(
     folder: Path,
     judge: Judge,
     labels: Sequence[Label],
-    outcomes: Sequence[Outcome[Answer]],
+    outcomes: Iterable[Outcome[Answer]],
     taxonomy: Taxonomy,
     args: EvalArguments,
 ) -> Result:
     """Write predictions, metrics and run record of one judge. Raises InputError where not one photo got an answer."""
-    predictions = [predict(judge, label, one, taxonomy) for label, one in zip(labels, outcomes, strict=True)]
+    predictions, made = list[Prediction](), Made()
+    for label, outcome in zip(labels, outcomes, strict=True):
+        predictions.append(predict(judge, label, outcome, taxonomy))
+        made.count(outcome.response)
     write_jsonl(folder / "predictions.jsonl", predictions)
     metrics = measure(labels, predictions, taxonomy, file=str(folder / "predictions.jsonl"))
-    write_json(folder / "metrics.json", to_json(metrics))
+    write_json(folder / "metrics.json", metrics)
     config = {**vars(args), "models": [], "base_url": args.base_url and "endpoint", "judge": judge.spec.record()}
     write_run(
         "cprt eval",
@@ -255,16 +236,18 @@ def write(
         prompt=judge.prompt.identity(),
         model=judge.spec.identity["model"],
         adapter=judge.spec.identity.get("adapter"),
-        decoding=judge.record(),
+        decoding=judge.record(made.free, len(labels)),
         batch_size=judge.spec.batch_size,
-        **_made([one.response for one in outcomes if one.response is not None]),
+        **made.record(),
     )
     print(f"{folder}: {summary_line(metrics)}")
     if all(prediction.status == "error" for prediction in predictions):
         raise InputError(f"{folder}: every photo ended in an error (the first: {predictions[0].error})")
-    free = sum(one.response is not None and "response_format" in one.response.dropped for one in outcomes)
-    if free:
-        print(f"note: {folder}: {free} answers are free ones: the endpoint takes no JSON schema")
+    if made.free:
+        print(
+            f"note: {folder}: {made.free} of {len(labels)} answers are free ones: the endpoint takes no JSON schema, "
+            "or does not keep to it; the run does not count as structured"
+        )
     without = sum(row.status == "ok" and row.expected_score is None for row in predictions)
     if judge.expected and without:
         print(f"note: {folder}: {without} answers without an expected score (no probabilities of a score came along)")
@@ -299,17 +282,32 @@ def read_results(folder: Path, labels: Sequence[Label], taxonomy: Taxonomy) -> R
     return predictions, measure(labels, predictions, taxonomy, file=str(file))
 
 
-def _made(responses: Sequence[Response]) -> dict[str, Any]:
-    """How the answers came about: distinct ways with their counts, since one run may go on where another stopped."""
-    answers = [response for response in responses if response.error is None]
-    ways = [{**(one.made or {}), **({"without": list(one.dropped)} if one.dropped else {})} for one in answers]
-    counts = Counter(str(sorted(way.items())) for way in ways)
-    distinct = {str(sorted(way.items())): way for way in ways}
-    dtypes = sorted({way["dtype"] for way in ways if "dtype" in way})
-    return {
-        "dtype": ", ".join(dtypes) or None,
-        "answers_made": [{**way, "count": counts[name]} for name, way in sorted(distinct.items()) if way],
-    }
+class Made:
+    """How answers came about: distinct ways with their counts, since one run may go on where another stopped.
+
+    Attributes:
+        free: answers that an endpoint was to hold to a form, and did not.
+    """
+
+    def __init__(self) -> None:
+        self.free = 0
+        self._counts, self._ways = Counter[str](), dict[str, dict[str, Any]]()
+
+    def count(self, response: Response | None) -> None:
+        if response is None or response.error is not None:
+            return
+        self.free += response.is_free
+        way = {**(response.made or {}), **({"without": list(response.dropped)} if response.dropped else {})}
+        name = str(sorted(way.items()))
+        self._counts[name] += 1
+        self._ways[name] = way
+
+    def record(self) -> dict[str, Any]:
+        dtypes = sorted({way["dtype"] for way in self._ways.values() if "dtype" in way})
+        return {
+            "dtype": ", ".join(dtypes) or None,
+            "answers_made": [{**way, "count": self._counts[name]} for name, way in sorted(self._ways.items()) if way],
+        }
 
 
 if __name__ == "__main__":

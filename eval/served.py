@@ -24,7 +24,7 @@ def check_served(judge: Judge, model: Model, photo: Path, cache: ResponseCache) 
     assert spec.adapter is not None
     base, commit = base_of(spec.adapter)
     key = spec.key(request)
-    ask(model, {key: request}, cache, set())
+    ask(model, [request], cache)
     there = find_outcomes([key], cache, lambda text: ("ok", text), spec)[key]
     if there.text is None:
         raise InputError(f"check_served: {spec.name}: no answer about {photo} ({there.error})")

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from cprt.metrics.results import to_json
 from cprt.provenance import write_run
 from cprt.records import Label, Prediction, write_json, write_jsonl
 from cprt.scoring import severity
@@ -54,7 +53,7 @@ def write_folder(
     if not file.exists():
         write_jsonl(file, labels)
     write_jsonl(folder / "predictions.jsonl", predictions)
-    write_json(folder / "metrics.json", to_json(measure(labels, predictions, TAXONOMY, str(folder), resamples=100)))
+    write_json(folder / "metrics.json", measure(labels, predictions, TAXONOMY, str(folder), resamples=100))
     config = {"judge": {"adapter": adapter} if adapter else {}}
     made = {
         "taxonomy": TAXONOMY.digest,

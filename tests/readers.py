@@ -19,7 +19,6 @@ from cprt.config import parse
 from cprt.errors import InputError
 from cprt.files import open_file, read_text, read_yaml
 from cprt.images import load_image
-from cprt.metrics.results import to_json
 from cprt.models.adapter import base_of, pixel_cap
 from cprt.models.completion import Unusable, read_completion
 from cprt.models.response_cache import read_cache
@@ -35,6 +34,7 @@ from cprt.records import (
     read_object,
     read_pairs,
     read_predictions,
+    to_json,
 )
 from cprt.tables import read_csv
 from cprt.taxonomy import Taxonomy
@@ -231,7 +231,7 @@ def _record() -> bytes:
 @cache
 def _metrics() -> bytes:
     labels, predictions = _evaluated()
-    return json.dumps(to_json(measure(labels, predictions, TAXONOMY, "x", resamples=3))).encode()
+    return json.dumps(measure(labels, predictions, TAXONOMY, "x", resamples=3), default=to_json).encode()
 
 
 def _evaluated() -> tuple[list[Label], list[Prediction]]:

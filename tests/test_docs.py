@@ -21,8 +21,9 @@ from eval.counterfactual.cases import Case
 from eval.model_inversion.compare.table import table
 from eval.model_inversion.metrics.join import COLUMNS
 from eval.model_inversion.standard.run import HEADER
+from eval.score.asking import score_row
+from eval.score.options import ScoreArguments
 from eval.score.photos import Photo
-from eval.score.run import ScoreArguments, score_row
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -49,7 +50,7 @@ CPRT = [
 def test_the_pages_show_commands():
     assert len(CPRT) > 25
     kinds = {line.split()[0] for page in PAGES for line in shown(page)}
-    assert kinds <= {"cprt", "make", "accelerate", "source", "hf"}, kinds
+    assert kinds <= {"cprt", "make", "accelerate", "source", "hf", "vllm"}, kinds
 
 
 @pytest.mark.parametrize("line", CPRT)

@@ -152,6 +152,33 @@ def _forward(model: LocalModel, inputs: dict, answer: list[int]) -> torch.Tensor
         return model.model(**inputs).logits[0].float()
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_answer_takes_a_third_of_the_passes(judge, demo, family, monkeypatch):
+    """What comes without a choice is guessed and verified: the same answers as by the library's loop."""
+    model, form = judge(family), structure("score", Taxonomy.default())
+    held = form if family == "llama" else None  # what it was taught, this one does not write of itself
+    rows = [(build("zero_shot").messages(), [load_image(path)]) for path in sorted(demo.images.rglob("*.jpg"))[:3]]
+    passes: list[int] = []
+    hook = model.model.model.language_model.register_forward_hook(lambda *of_pass: passes.append(1))
+    counts = []
+    for lead_in in (None, SCORE_LEAD_IN):
+        with monkeypatch.context() as patched:
+            patched.setattr("cprt.models.local.KEEPING", ())
+            patched.setattr(model, "share_prefix", False)
+            plain = model.generate(rows, 16, lead_in, structure=held)
+            counts.append(len(passes))
+        passes.clear()
+        answers = model.generate(rows, 16, lead_in, structure=held, guess=form)
+        counts.append(len(passes) - model.share_prefix)  # the prefix is read once a run
+        passes.clear()
+        model.forget()
+        for one, other in zip(answers, plain, strict=True):
+            assert one.text == other.text and one.complete and parse(one.text).status == "ok"
+            assert one.distribution == (lead_in and pytest.approx(other.distribution, abs=1e-5))
+    hook.remove()
+    assert counts == {"qwen": [11, 4, 12, 2], "llama": [9, 2, 10, 2]}[family]
+
+
 def test_the_shared_prefix_changes_nothing(judge, demo):
     model = judge("qwen")
     photos = [load_image(path) for path in sorted(demo.images.rglob("*.jpg"))[:3]]

@@ -18,12 +18,12 @@ from typing import Any
 
 from transformers import TrainerState
 
-from cprt.config import fits
 from cprt.errors import InputError
 from cprt.files import lock
 from cprt.models.checkpoint import first_line
 from cprt.provenance import file_digest
 from cprt.records import inside, read_object, write_json
+from cprt.values import fits
 
 UNFINISHED = ".unfinished"  # folder in output_dir where a checkpoint is written
 # Of the libraries: a pickle that can hold a token and that resuming ignores, and a card that says nothing.

@@ -13,7 +13,7 @@ from cprt.errors import InputError
 
 def check_devices() -> None:
     """Refuse more processes than GPUs before a library trips over it. Raises InputError."""
-    here, cards = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
+    here, cards = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.accelerator.device_count()
     if here > cards > 0:
         raise InputError(f"{here} processes on this machine, but {cards} GPUs: start one for each (--num_processes)")
 
@@ -38,12 +38,12 @@ def settle_launch(args: Any) -> None:
             f"one process would spread its batches over {args.n_gpu} GPUs: use accelerate launch --num_processes "
             f"{args.n_gpu}, or show it one (CUDA_VISIBLE_DEVICES)"
         )
-    if args.activation_offloading and not torch.cuda.is_available():
+    if args.activation_offloading and not torch.accelerator.is_available():
         raise InputError("activation_offloading moves activations from a GPU to memory, and there is no GPU here")
     on_processors = args.use_cpu or str_to_bool(os.environ.get("ACCELERATE_USE_CPU", "false"))
     world = int(os.environ.get("WORLD_SIZE", "1"))  # the library counts one where it finds no way to connect them
     if world > 1:
-        if not on_processors and not torch.cuda.is_available():
+        if not on_processors and not torch.accelerator.is_available():
             raise InputError(
                 f"{world} processes were started for GPUs, and there is none here; --use_cpu true trains on processors"
             )

@@ -32,10 +32,10 @@ class DataArguments:
     pairs: str = option("folder made by cprt pairs, with train.jsonl and holdout.jsonl")
     images: str = option("folder that holds images/, or images/ itself")
     max_pixels: int | None = option(
-        "largest photo in pixels after resizing; needed for Qwen3-VL, whose stock limit is 16k tokens", None
+        "largest photo in pixels after resizing; needed for Qwen3-VL, whose stock limit is 16k tokens", None, least=1
     )
     global_batch_size: int = option(
-        "pairs per optimiser step over all processes; accumulation steps follow from it", 128
+        "pairs per optimiser step over all processes; accumulation steps follow from it", 128, least=1
     )
     shared_prefix: bool = option(
         "compute the text that all samples share once per step: same result, several times faster", True
@@ -44,24 +44,18 @@ class DataArguments:
         "soft labels for the score's digits: standard deviation of a Gaussian around the exact score, within the band "
         "of its level; null: the digits themselves",
         None,
+        least=0.001,
+        most=1,
     )
     holdout_size: int = option(
-        "photos of the hold-out that the model is asked about every eval_steps, if eval_strategy", 64
+        "photos of the hold-out that the model is asked about every eval_steps, if eval_strategy", 64, least=1
     )
-    max_new_tokens: int = option("longest answer on the hold-out", 256)
+    max_new_tokens: int = option("longest answer on the hold-out", 256, least=1)
     taxonomy: str | None = option("YAML that extends the published taxonomy", None)
     wandb: bool = option(
         "log to Weights & Biases, as report_to: wandb; offline unless its variables say otherwise", False
     )
     overwrite: bool = option("replace the adapter and checkpoints that are in output_dir", False)
-
-    def __post_init__(self) -> None:
-        for name in ("global_batch_size", "max_pixels", "holdout_size", "max_new_tokens"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, not {value}")
-        if self.score_width is not None and not 0.001 <= self.score_width <= 1:
-            raise ValueError(f"score_width must be from 0.001 to 1, not {self.score_width}")
 
 
 @dataclass

@@ -139,8 +139,8 @@ class PairCollator:
         batch = {
             name: pad_sequence([one[name] for one in made], True, padding[name])
             if name in padding
-            else _together([one[name] for one in made])
-            for name in made[0]
+            else _together([one[name] for one in made if name in one])
+            for name in {name: None for one in made for name in one}
         }
         return batch | {"softened": self.softened(rows, batch["labels"])} if self.soft else batch
 
@@ -185,12 +185,9 @@ class PairCollator:
             raise InputError("the chat template renders a prompt differently when an answer follows it")
         if eos not in full[len(prompt) :]:
             raise InputError(f"the chat template does not end an answer with {eos!r}")
-        photo = self._process(processor.image_token, row["images"])
-        ids = photo["input_ids"][0]
-        ids = ids[ids == processor.image_token_id]  # Llama's processor puts a beginning behind it
-        before, behind = self._around(prompt, row["images"], ids)
+        photo, before, behind = self._asked(prompt, row["images"])
         answer = self._tokens(full[len(prompt) :])
-        ids = torch.cat([before, ids, behind, answer])
+        ids = torch.cat([before, photo["input_ids"][0], behind, answer])
         start, from_photo = len(ids) - len(answer), len(ids) - len(before)
         said = int((answer == processor.tokenizer.eos_token_id).nonzero()[0, 0]) + 1
         labels = torch.full_like(ids, IGNORED)
@@ -203,14 +200,23 @@ class PairCollator:
             made["cross_attention_mask"] = torch.cat([torch.zeros_like(seen[:1]).expand(len(before), -1, -1), seen])
         return made
 
-    def _around(self, prompt: str, images: Any, photo: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Tokens before and behind the photo in a rendered prompt. Raises InputError where it is not so simple."""
+    def _asked(self, prompt: str, images: Sequence[Any]) -> tuple[dict[str, torch.Tensor], torch.Tensor, torch.Tensor]:
+        """What the processor makes of a row's photo, and the prompt's tokens before it and behind it.
+
+        Raises InputError where they are not those of the prompt as a whole.
+        """
+        if len(images) != 1:  # never one of ``check_pairs``
+            return self._process(prompt, images or None), self._tokens(""), self._tokens("")
+        photo = self._process(self.processor.image_token, images)
+        ids_1N = photo["input_ids"]
+        photo["input_ids"] = ids_1N[:, ids_1N[0] == self.processor.image_token_id]  # Llama's processor adds a beginning
         if prompt not in self._prompts:
             before, behind = map(self._tokens, prompt.split(self.processor.image_token))
-            if not torch.equal(torch.cat([before, photo, behind]), self._process(prompt, images)["input_ids"][0]):
+            whole = self._process(prompt, images)["input_ids"][0]
+            if not torch.equal(torch.cat([before, photo["input_ids"][0], behind]), whole):
                 raise InputError("the processor cuts a prompt otherwise than its texts before and behind the photo")
             self._prompts[prompt] = before, behind
-        return self._prompts[prompt]
+        return photo, *self._prompts[prompt]
 
     def _tokens(self, text: str) -> torch.Tensor:
         return torch.tensor(self._encode(text), dtype=torch.long)
@@ -218,8 +224,10 @@ class PairCollator:
     def _encode(self, text: str) -> list[int]:
         return list(self.processor.tokenizer(text, add_special_tokens=False)["input_ids"])
 
-    def _process(self, text: str, images: Any) -> Any:
-        return self.processor(text=[text], images=[images], add_special_tokens=False, return_tensors="pt")
+    def _process(self, text: str, images: Any) -> dict[str, torch.Tensor]:
+        return dict(
+            self.processor(text=[text], images=images and [images], add_special_tokens=False, return_tensors="pt")
+        )
 
 
 def _together(parts: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -73,9 +73,6 @@ _BECAUSE = re.compile(
     r"(?:because|since|as (?:an?|the|his|her|there|two)|due to|based on|given)\b",
     re.IGNORECASE,
 )
-_MAIN_RISK = re.compile(
-    r"the (?:main|primary|key|biggest|greatest) (?:\w+ )?(?:risk|concern|factor)s?\b", re.IGNORECASE
-)
 _EXPLANATION = re.compile(
     r"(?:- )?(?:the |a |my |brief |short |detailed |key |visible |identified )*(?:explanations?|reason(?:ing|s)?"
     r"|rationale|justification|analysis|breakdown|details|summary|attributes(?: present| visible| found)?|findings?"

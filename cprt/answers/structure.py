@@ -7,10 +7,12 @@ of a list stand in the taxonomy's order, each at most once; what an endpoint wri
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cprt.answers.thinking import without_thinking
 from cprt.taxonomy import LEVELS, Taxonomy
 
 SCORE = r"(?:0\.[0-9]{3}|1\.000)"
@@ -29,6 +31,31 @@ class Structure:
     schema: dict[str, Any]
     longest: int
     keys: tuple[str, ...] = ()
+
+    def holds(self, text: str) -> bool:
+        """Whether a whole answer is what an endpoint that keeps to ``schema`` can have written, thoughts apart.
+
+        Bounds of numbers are left out of account: some engines do not hold to them, and the answer's reader does.
+        """
+        try:
+            answer = json.loads(without_thinking(text) or "")
+        except (ValueError, RecursionError):
+            return False
+        fields = self.schema["properties"]
+        return (
+            isinstance(answer, dict)
+            and answer.keys() == fields.keys()
+            and all(map(_fits, answer.values(), fields.values()))
+        )
+
+
+def _fits(value: Any, field: dict[str, Any]) -> bool:
+    """Whether a value is of the type that a field of the schema names, and one of those that it lists."""
+    if field["type"] == "array":
+        return isinstance(value, list) and all(_fits(item, field["items"]) for item in value)
+    kinds: dict[str, tuple[type, ...]] = {"string": (str,), "integer": (int,), "number": (int, float)}
+    of_type = isinstance(value, kinds[field["type"]]) and not isinstance(value, bool)
+    return of_type and value in field.get("enum", [value])
 
 
 def structure(target: str, taxonomy: Taxonomy, score_key: str = "score", *, in_order: bool = True) -> Structure:

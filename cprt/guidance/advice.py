@@ -54,18 +54,30 @@ def hide_in_order(
     """
     taxonomy = taxonomy or Taxonomy.default()
     left, now = set(keys), compose(keys, taxonomy)
-    if until_level is None and until_score is None:
-        until_level = min(now.level + 1, LEVELS[-1])
-    if until_level is not None and until_level not in LEVELS:
-        raise ValueError(f"until_level must be 1, 2, 3 or 4, not {until_level}")
-    if until_score is not None and not 0 < until_score <= 1:
-        raise ValueError(f"until_score must be more than 0 and at most 1, not {until_score}")
+    until_level = goal(now.level, until_level, until_score)
     steps: list[Step] = []
     for key in taxonomy.keys:  # the most severe level first
-        if (until_level is None or now.level >= until_level) and (until_score is None or now.score < until_score):
+        if reached(now.level, now.score, until_level, until_score):
             break
         if key in left:
             left.remove(key)
             now = compose(left, taxonomy)
             steps.append(Step(key, now.score, now.level))
     return steps
+
+
+def goal(now: int, until_level: int | None, until_score: float | None) -> int | None:
+    """The level to reach from level ``now``: as given, milder by one where nothing is given, None for a score alone.
+
+    Raises ValueError for a level outside 1 to 4, or a score that cannot be undercut.
+    """
+    if until_level is not None and until_level not in LEVELS:
+        raise ValueError(f"until_level must be 1, 2, 3 or 4, not {until_level}")
+    if until_score is not None and not 0 < until_score <= 1:
+        raise ValueError(f"until_score must be more than 0 and at most 1, not {until_score}")
+    return min(now + 1, LEVELS[-1]) if until_level is None and until_score is None else until_level
+
+
+def reached(level: int, score: float, until_level: int | None, until_score: float | None) -> bool:
+    """Whether level and score are as mild as they are to be."""
+    return (until_level is None or level >= until_level) and (until_score is None or score < until_score)

@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from cprt.guidance.advice import Step, goal, reached
 from cprt.scoring import severities
 from cprt.taxonomy import LEVELS, Taxonomy
 
@@ -107,11 +108,27 @@ class Risk:
         """How probable it is that the severity is ``score`` or more."""
         return float(np.clip(self.shares @ (self.scores >= score), 0.0, 1.0))
 
-    def without(self, key: str) -> float:
-        """The expected severity if an attribute is hidden, should it be there."""
-        left = self.present.astype(float)
-        left[:, self.taxonomy.keys.index(key)] = 0.0
-        return float(np.clip(self.shares @ severities(left, self.taxonomy)[1], 0.0, 1.0))
+    def hiding(self, *keys: str) -> Risk:
+        """The same photo with attributes hidden, should they be there."""
+        left = self.present.copy()
+        left[:, [self.taxonomy.keys.index(key) for key in keys]] = False
+        return Risk(left, self.weights, self.taxonomy)
+
+    def hide_in_order(self, until_level: int | None = None, until_score: float | None = None) -> list[Step]:
+        """What to hide until the most probable level is ``until_level`` or milder and the mean below ``until_score``.
+
+        Each step hides the attribute without which least of the mean is left; the taxonomy's order decides between
+        equals. With neither goal the level is to become milder by one. Raises ValueError as ``advice.hide_in_order``.
+        """
+        until_level = goal(self.level, until_level, until_score)
+        steps: list[Step] = []
+        left = self
+        while not reached(left.level, left.mean, until_level, until_score) and left.present.any():
+            there = [key for key, probability in left.attributes.items() if probability > 0]
+            key = min(there, key=lambda key: left.hiding(key).mean)
+            left = left.hiding(key)
+            steps.append(Step(key, left.mean, left.level))
+        return steps
 
     @property
     def likeliest(self) -> list[tuple[tuple[str, ...], float, float]]:

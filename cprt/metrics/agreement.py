@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cprt.metrics.bootstrap import CONFIDENCE, interval
+from cprt.metrics.bootstrap import CONFIDENCE, defined, interval
 from cprt.taxonomy import LEVELS, Taxonomy
 
 Floats = NDArray[np.float64]
@@ -320,8 +320,3 @@ _DEVIATIONS: dict[str, Callable[[Floats], Floats]] = {
     "under_rate": lambda table: divide(table[..., 1], table[..., 1] + table[..., 3]),
     "signed_difference": lambda table: divide(table[..., 2] - table[..., 1], table.sum(axis=-1)),
 }
-
-
-def defined(value: Any) -> float | None:
-    """A float, or None for NaN."""
-    return None if np.isnan(value) else float(value)

@@ -6,12 +6,12 @@ Shapes: N images, A attributes, B resamples.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 
-from cprt.metrics.bootstrap import ClusteredShare, Floats, apart, interval, resample, wilson_interval
+from cprt.metrics.bootstrap import ClusteredShare, Floats, Weights, apart, defined, interval, resample, wilson_interval
 from cprt.scoring import severities
 from cprt.taxonomy import Taxonomy
 
@@ -55,7 +55,7 @@ def evaluate_attributes(
     cells = np.stack([present * said, (1 - present) * said, present * (1 - said)])  # (3, N, A): TP, FP, FN
     members = _members(taxonomy)
     point = _figures(cells.sum(axis=1)[:, :, None], members)
-    weights = resample(len(ids), resamples, seed) if ids and resamples else []
+    weights = resample(len(ids), resamples, seed)
     resampled = None
     if weights:
         counts = np.concatenate([np.einsum("cna,nb->cab", cells, weight) for weight in weights], axis=2)
@@ -73,7 +73,7 @@ def evaluate_attributes(
         return ClusteredShare.of(right, right + wrong).interval
 
     def entry(row: int) -> dict[str, Any]:
-        figures = {name: _plain(point[name][row, 0]) for name in FIGURES}
+        figures = {name: defined(point[name][row, 0]) for name in FIGURES}
         known = {name: None if figure is None else bounds(name, row) for name, figure in figures.items()}
         return {**figures, "ci": known if resampled else {}}
 
@@ -115,7 +115,7 @@ def _figures(counts: Floats, members: Mapping[int, list[int]]) -> dict[str, Floa
     return found
 
 
-def _costs(present: Floats, said: Floats, weights: Sequence[Floats], taxonomy: Taxonomy) -> dict[str, Any]:
+def _costs(present: Floats, said: Floats, weights: Weights, taxonomy: Taxonomy) -> dict[str, Any]:
     """``costs`` and ``costliest``; nothing where there is no image."""
     if not len(said):
         return {}
@@ -163,13 +163,13 @@ def evaluate_probabilities(
     shape = len(ids), len(taxonomy.keys)
     present = np.asarray([[key in truth[id] for key in taxonomy.keys] for id in ids], dtype=np.float64).reshape(shape)
     said = np.asarray([[probabilities[id].get(key, 0.0) for key in taxonomy.keys] for id in ids]).reshape(shape)
-    weights = resample(len(ids), resamples, seed) if ids and resamples else []
+    weights = resample(len(ids), resamples, seed)
 
     def entry(columns: list[int]) -> dict[str, Any]:
         rows = np.repeat(np.arange(len(ids)), len(columns))
         values, is_there = said[:, columns].ravel(), present[:, columns].ravel()
         point = _ranking(values, is_there, np.ones((len(values), 1)))
-        figures: dict[str, Any] = {name: _plain(value[0]) for name, value in point.items()}
+        figures: dict[str, Any] = {name: defined(value[0]) for name, value in point.items()}
         if weights:
             parts = [_ranking(values, is_there, weight[rows]) for weight in weights]
             drawn = {name: np.concatenate([part[name] for part in parts]) for name in point}
@@ -217,7 +217,3 @@ def _ranking(values: Floats, is_there: Floats, weights: Floats) -> dict[str, Flo
     average = np.where(false[-1] > 0, average, np.nan)
     brier = (weights * ((values - is_there) ** 2)[:, None]).sum(axis=0) / weights.sum(axis=0)
     return {"auc": auc, "average_precision": average, "brier": brier}
-
-
-def _plain(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,15 +29,35 @@ _FEWEST_BEYOND = 10
 _CELLS = 400_000  # 59 resamples of 6,736 rows at a time: fits the cache
 
 
-def resample(n: int, resamples: int, seed: int) -> list[Floats]:
-    """Weights of ``resamples`` seeded draws of n rows from n, in chunks of (N, b)."""
-    rows = np.random.default_rng(seed).integers(n, size=(resamples, n))
-    return weights_of(rows)
+class Weights:
+    """(N, B) weights as chunks of (N, b), over which one can go any number of times; in memory as small integers."""
+
+    def __init__(self, rows: Iterable[Ints]):
+        """From (b, N) drawn indices."""
+        chunks = (draws(chunk) for chunk in rows)
+        self._chunks = [chunk.astype(np.min_scalar_type(int(chunk.max(initial=0)))) for chunk in chunks]
+
+    def __len__(self) -> int:
+        return len(self._chunks)
+
+    def __iter__(self) -> Iterator[Floats]:
+        return (chunk.astype(np.float64) for chunk in self._chunks)
 
 
-def weights_of(rows: Ints) -> list[Floats]:
-    """(B, N) drawn indices -> chunks of (N, b) weights."""
-    return [draws(chunk) for chunk in np.array_split(rows, max(1, rows.size // _CELLS))]
+def resample(n: int, resamples: int, seed: int) -> Weights:
+    """Weights of ``resamples`` seeded draws of n rows from n; none where there is nothing to draw."""
+    rng, chunks = np.random.default_rng(seed), _chunks(n * resamples)
+    sizes = map(len, np.array_split(np.arange(resamples), chunks)) if n * resamples else ()
+    return Weights(rng.integers(n, size=(size, n)) for size in sizes)  # as if all were drawn at once
+
+
+def weights_of(rows: Ints) -> Weights:
+    """(B, N) drawn indices -> their weights."""
+    return Weights(np.array_split(rows, _chunks(rows.size)))
+
+
+def _chunks(cells: int) -> int:
+    return max(1, cells // _CELLS)
 
 
 def draws(rows: Ints) -> Floats:
@@ -44,6 +65,11 @@ def draws(rows: Ints) -> Floats:
     resamples, n = rows.shape
     cells = rows * resamples + np.arange(resamples)[:, None]
     return np.bincount(cells.ravel(), minlength=n * resamples).reshape(n, resamples).astype(np.float64)
+
+
+def defined(figure: ArrayLike) -> float | None:
+    """A figure, None for NaN."""
+    return None if np.isnan(figure) else float(np.asarray(figure))
 
 
 def interval(figures: Floats, tail: float = (1 - CONFIDENCE) / 2) -> list[float] | None:
@@ -94,8 +120,7 @@ def wilson_interval(successes: float, n: float, quantile: float = _Z) -> list[fl
 def resample_clusters(clusters: int, resamples: int, seed: int | list[int]) -> Floats:
     """(B, K): how often each of K clusters is among K drawn."""
     drawn = np.random.default_rng(seed).integers(clusters, size=(resamples, clusters))
-    cells = drawn + clusters * np.arange(resamples)[:, None]
-    return np.bincount(cells.ravel(), minlength=clusters * resamples).reshape(resamples, clusters).astype(np.float64)
+    return np.ascontiguousarray(draws(drawn).T)
 
 
 def totals(sums: ArrayLike, weights_BK: Floats) -> Floats:
@@ -188,6 +213,14 @@ class ClusteredShare:
         if not variance > 0:  # all or none of them, or one cluster alone: each counts as one row (Kish)
             return ClusteredShare(int(part), int(whole), whole**2 / float((wholes**2).sum()), freedom)
         return ClusteredShare(int(part), int(whole), share * (1 - share) / variance, freedom)
+
+    @staticmethod
+    def of_counts(
+        clusters: Iterable[Mapping[Any, int]], part: Collection[Any], whole: Collection[Any]
+    ) -> ClusteredShare:
+        """Of the rows that have one of the labels ``whole``, those with one of ``part``; label -> rows of a cluster."""
+        counts = [[sum(of.get(label, 0) for label in labels) for labels in (part, whole)] for of in clusters]
+        return ClusteredShare.of(*np.asarray(counts, dtype=np.int64).reshape(-1, 2).T)
 
     @property
     def share(self) -> float | None:

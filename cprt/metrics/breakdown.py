@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cprt.metrics.bootstrap import Floats, interval, resample
+from cprt.metrics.bootstrap import Floats, defined, interval, resample
 from cprt.metrics.pairs import as_columns
 from cprt.taxonomy import LEVELS, Taxonomy
 
@@ -62,11 +62,11 @@ def by_group(
             return np.stack([inside @ (figure[:, None] * weights) / (inside @ weights) for figure in figures])
 
     point = means(np.ones((len(t), 1)))
-    drawn = [means(weights) for weights in resample(len(t), resamples, seed)] if resamples and len(t) else []
+    drawn = [means(weights) for weights in resample(len(t), resamples, seed)]
     spread = np.concatenate(drawn, axis=2) if drawn else None
     found = {}
     for row, name in enumerate(groups):
-        mae, bias = (None if np.isnan(value) else float(value) for value in point[:, row, 0])
+        mae, bias = map(defined, point[:, row, 0])
         drawn_mae, drawn_bias = (None, None) if spread is None or mae is None else spread[:, row]
         found[name] = GroupError(
             int(members[row].sum()),

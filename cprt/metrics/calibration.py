@@ -4,10 +4,13 @@ A judge may rank images well and still say numbers that are too low for all. A s
 the order of all scores but those that it pushes out of [0, 1]. Isotonic regression is level over stretches where the
 hold-out shows no rise: scores there become ties, and pairwise accuracy counts ties as wrong: a few
 hundredths on a noisy judge. The strictly rising map keeps a hundredth of the score itself, and so every order.
+
+A judge's own bands promise nothing; widened by what the hold-out shows, they hold the truth as often as they say.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -101,6 +104,31 @@ def refits(
     for _ in range(resamples):
         drawn = rng.integers(len(x), size=len(x))
         yield fit(x[drawn], y[drawn])(scores)
+
+
+def band_margin(bands: ArrayLike, truth: ArrayLike, share: float) -> float | None:
+    """By how much to move both ends of a band outwards, so that bands hold the truth with probability ``share``.
+
+    Conformalised quantile regression (Romano, Patterson and Candès, 2019, theorem 1). The promise is for photos drawn
+    as the hold-out's were, on average over such hold-outs and photos, not for each level or photo. Below 0 where bands
+    are wider than they need be; None where the hold-out is too small to promise anything.
+
+    Args:
+        bands: (N, 2), in [0, 1], of the hold-out; truth: (N,).
+    """
+    b, y = np.asarray(bands, dtype=np.float64).reshape(-1, 2), np.asarray(truth, dtype=np.float64)
+    outside = np.sort(np.maximum(b[:, 0] - y, y - b[:, 1]))
+    rank = math.ceil(round((len(y) + 1) * share, 9))
+    return float(outside[rank - 1]) if rank <= len(y) else None
+
+
+def widened(bands: ArrayLike, margin: float) -> Floats:
+    """(N, 2) bands with both ends moved outwards by ``margin``, within [0, 1]; what vanishes is its own middle."""
+    b = np.asarray(bands, dtype=np.float64).reshape(-1, 2)
+    moved = b + np.array([-margin, margin])
+    gone = moved[:, 0] > moved[:, 1]
+    moved[gone] = b[gone].mean(axis=1, keepdims=True)
+    return np.asarray(np.clip(moved, 0.0, 1.0))
 
 
 def _columns(scores: ArrayLike, truth: ArrayLike) -> tuple[Floats, Floats]:

@@ -34,9 +34,8 @@ def evaluate_certainty(
     """
     t, p, u, b = (np.asarray(values, dtype=np.float64) for values in (truth, scores, uncertainty, bands))
     n, errors = len(t), np.abs(p - t)
-    holds = (b[:, 0] - _ROUNDING <= t) & (t <= b[:, 1] + _ROUNDING)
     order = np.argsort(u, kind="stable")
-    weights = resample(n, resamples, seed) if resamples else []
+    weights = resample(n, resamples, seed)
     curve = []
     for coverage in COVERAGES:
         chosen = order[: max(1, round(coverage * n))]
@@ -45,16 +44,20 @@ def evaluate_certainty(
         curve.append({"coverage": coverage, "mae": float(errors[chosen].mean()), "ci": ci})
     return {
         "n": n,
-        "band": {
-            "holds": float(holds.mean()),
-            "ci": wilson_interval(int(holds.sum()), n),
-            "width": float((b[:, 1] - b[:, 0]).mean()),
-        },
+        "band": evaluate_bands(t, b),
         "risk_coverage": curve,
         "area": _area(errors[order]),
         "at_random": float(errors.mean()),
         "least": _area(np.sort(errors)),
     }
+
+
+def evaluate_bands(truth: ArrayLike, bands: ArrayLike) -> dict[str, Any]:
+    """The share of (N, 2) bands that ``holds`` the truth, its ``ci``, and the mean ``width``."""
+    t, b = np.asarray(truth, dtype=np.float64), np.asarray(bands, dtype=np.float64)
+    holds = (b[:, 0] - _ROUNDING <= t) & (t <= b[:, 1] + _ROUNDING)
+    ci = wilson_interval(int(holds.sum()), len(t))
+    return {"holds": float(holds.mean()), "ci": ci, "width": float((b[:, 1] - b[:, 0]).mean())}
 
 
 def _mean(errors: Floats, weights: Floats) -> Floats:

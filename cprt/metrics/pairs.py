@@ -6,14 +6,14 @@ scores counts, and beside it a seeded sample of such pairs, as a curated set is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cprt.metrics.bootstrap import Floats, Ints
+from cprt.metrics.bootstrap import Floats, Ints, defined
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def pairwise_accuracy(truth: ArrayLike, prediction: ArrayLike, true_levels: Arra
     t, p = as_columns(truth, prediction)
     levels, _ = as_columns(true_levels, truth)
     shares = pair_shares(Groups(t), Groups(p), Groups(levels), [np.ones((len(t), 1))])
-    return PairwiseAccuracy(**{name: defined(share) for name, share in shares.items()})
+    return PairwiseAccuracy(**{name: defined(share[0]) for name, share in shares.items()})
 
 
 def sample_pairs(truth: ArrayLike, pairs: int, seed: int) -> Ints:
@@ -63,7 +63,7 @@ def sample_pairs(truth: ArrayLike, pairs: int, seed: int) -> Ints:
 
 
 def sampled_shares(
-    truth: ArrayLike, prediction: ArrayLike, true_levels: ArrayLike, pairs: Ints, chunks: Sequence[Floats]
+    truth: ArrayLike, prediction: ArrayLike, true_levels: ArrayLike, pairs: Ints, chunks: Iterable[Floats]
 ) -> dict[str, Floats]:
     """The fields of PairwiseAccuracy over ``pairs`` (P, 2), as (B,) for weights of the rows, NaN where there is none.
 
@@ -89,11 +89,6 @@ def as_columns(first: ArrayLike, second: ArrayLike) -> tuple[Floats, Floats]:
     if not (np.isfinite(a).all() and np.isfinite(b).all()):
         raise ValueError("need finite numbers")
     return a, b
-
-
-def defined(values: Floats) -> float | None:
-    """The one value of a (1,) array."""
-    return None if np.isnan(values[0]) else float(values[0])
 
 
 def _running_sum(values: Floats) -> Floats:
@@ -138,7 +133,7 @@ def _square(values: Floats) -> Floats:
     return squares
 
 
-def pair_shares(truth: Groups, prediction: Groups, levels: Groups, chunks: list[Floats]) -> dict[str, Floats]:
+def pair_shares(truth: Groups, prediction: Groups, levels: Groups, chunks: Iterable[Floats]) -> dict[str, Floats]:
     """The fields of PairwiseAccuracy as (B,) shares over all chunks' resamples, NaN where there is no pair."""
     # Each (3, B): pairs with different true scores; of these, in the true order; tied in prediction.
     everyone = np.zeros(len(truth.group), dtype=np.int64)
@@ -156,7 +151,7 @@ def _shares(counts: dict[str, Floats]) -> dict[str, Floats]:
     return shares
 
 
-def _count_pairs(truth: Groups, prediction: Groups, stratum: Ints, chunks: list[Floats]) -> Floats:
+def _count_pairs(truth: Groups, prediction: Groups, stratum: Ints, chunks: Iterable[Floats]) -> Floats:
     """(3, B) counts of pairs within strata (see pair_shares). Exact: whole numbers below 2**53."""
     # Sorted by stratum, truth and falling prediction (one whole number for the three), a pair is in the true order
     # exactly if its later row has the greater prediction.
@@ -165,22 +160,23 @@ def _count_pairs(truth: Groups, prediction: Groups, stratum: Ints, chunks: list[
     sorted_columns = stratum[order], truth.group[order], prediction.group[order]
     strata, same_truth, same_both = (_bounds(*sorted_columns[:columns]) for columns in (1, 2, 3))
     same_prediction = Groups(stratum * prediction.size + prediction.group)
-    ordered = [weights.take(order, axis=0) for weights in chunks]
-    right = [np.zeros(weights.shape[1]) for weights in chunks]
-    for low, high, first, before in _splits(sorted_columns[0], sorted_columns[2]):
-        for count, weights in zip(right, ordered, strict=True):
-            below = _running_sum(weights.take(low, axis=0))
+    splits = list(_splits(sorted_columns[0], sorted_columns[2]))
+    counts = []
+    for weights in chunks:
+        ordered, right = weights.take(order, axis=0), np.zeros(weights.shape[1])
+        for low, high, first, before in splits:
+            below = _running_sum(ordered.take(low, axis=0))
             earlier = below.take(before, axis=0) - below.take(first, axis=0)
-            count += np.einsum("nb,nb->b", weights.take(high, axis=0), earlier)
-    # The square of a run's weight is twice its pairs, and its rows paired with themselves. The latter cancel: a row
-    # drawn twice has one true score, so it makes no pair.
-    squares = [
-        [_square(_run_sums(running, bounds)) for bounds in (strata, same_truth, same_both)]
-        for running in map(_running_sum, ordered)
-    ]
-    everything, truth_ties, both_ties = np.concatenate(squares, axis=1)
-    ties = np.concatenate([_square(same_prediction.sums(weights)) for weights in chunks])
-    return np.stack([(everything - truth_ties) / 2, np.concatenate(right), (ties - both_ties) / 2])
+            right += np.einsum("nb,nb->b", ordered.take(high, axis=0), earlier)
+        # The square of a run's weight is twice its pairs, and its rows paired with themselves. The latter cancel: a row
+        # drawn twice has one true score, so it makes no pair.
+        running = _running_sum(ordered)
+        everything, truth_ties, both_ties = (
+            _square(_run_sums(running, bounds)) for bounds in (strata, same_truth, same_both)
+        )
+        ties = _square(same_prediction.sums(weights))
+        counts.append(np.stack([(everything - truth_ties) / 2, right, (ties - both_ties) / 2]))
+    return np.concatenate(counts, axis=1)
 
 
 def _splits(stratum: Ints, rank: Ints) -> Iterator[tuple[Ints, Ints, Ints, Ints]]:

@@ -5,31 +5,17 @@ A figure that is undefined is None (null), never 0. An interval is [low, high], 
 
 from __future__ import annotations
 
-import dataclasses
-import typing
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, Self, TypeVar
+from typing import Annotated, Any, Self
 
-from cprt.config import fits
-from cprt.errors import InputError
 from cprt.metrics.breakdown import GroupError
 from cprt.records import read_json
+from cprt.values import read_fields
 
-_KINDS = {
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number",
-    str: "a text",
-    list: "a list",
-    dict: "an object",
-}
 _LEFT_OUT = {"left_out": True}  # of a file, where it is None
 
-Interval = list[float] | None
-Record = TypeVar("Record")
+Interval = Annotated[list[float], 2] | None
 
 
 @dataclass(frozen=True)
@@ -91,6 +77,7 @@ class Metrics(Figures):
         attribute_probabilities: how good the probabilities of attributes are, in the same file.
         calibrated_probabilities: the same after calibration on the hold-out.
         certainty: what a judge's own uncertainty is worth (``cprt/metrics/certainty.py``).
+        calibrated_band: how often its bands hold the truth once they are widened as the hold-out asks for.
         errors_by: level, attributes, attribute -> group -> its errors (paper 5.3).
         against: ``n`` photos, and figure -> ``difference``, ``ci``, ``p`` to another judge on them.
     """
@@ -103,69 +90,11 @@ class Metrics(Figures):
     attribute_probabilities: dict[str, Any] | None = field(default=None, metadata=_LEFT_OUT)
     calibrated_probabilities: dict[str, Any] | None = field(default=None, metadata=_LEFT_OUT)
     certainty: dict[str, Any] | None = field(default=None, metadata=_LEFT_OUT)
+    calibrated_band: dict[str, Any] | None = field(default=None, metadata=_LEFT_OUT)
     errors_by: dict[str, dict[str, GroupError]] = field(default_factory=dict)
     against: dict[str, Any] | None = field(default=None, metadata=_LEFT_OUT)
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
         """Raises InputError that names the field which is missing or no such thing."""
-        return read_record(cls, path)
-
-
-def read_record(kind: type[Record], path: str | Path) -> Record:
-    """A dataclass from the JSON object in a file. Fields that it does not know are left alone.
-
-    Raises InputError.
-    """
-    return _record(kind, read_json(path), path, "")
-
-
-def to_json(record: Any) -> dict[str, Any]:
-    """A dataclass as JSON."""
-    content = {}
-    for one in dataclasses.fields(record):
-        value = getattr(record, one.name)
-        if value is not None or not one.metadata.get("left_out"):
-            content[one.name] = _plain(value)
-    return content
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value):
-        return to_json(value)
-    if isinstance(value, Mapping):
-        return {key: _plain(inside) for key, inside in value.items()}
-    return [_plain(inside) for inside in value] if isinstance(value, (list, tuple)) else value
-
-
-def _record(kind: type[Record], content: Any, path: str | Path, field_name: str) -> Record:
-    if not isinstance(content, dict):
-        raise InputError.at(path, "is not a JSON object", field=field_name or None)
-    hints, values = typing.get_type_hints(kind), {}
-    for one in dataclasses.fields(kind):  # type: ignore[arg-type]
-        name = f"{field_name}.{one.name}" if field_name else one.name
-        if one.name in content:
-            values[one.name] = _value(content[one.name], hints[one.name], path, name)
-        elif one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING:
-            raise InputError.at(path, "is missing", field=name)
-    return kind(**values)
-
-
-def _value(value: Any, hint: Any, path: str | Path, name: str) -> Any:
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (typing.Union, UnionType) and NoneType in arguments:
-        if value is None:
-            return None
-        (hint,) = (argument for argument in arguments if argument is not NoneType)
-        return _value(value, hint, path, name)
-    if dataclasses.is_dataclass(hint):
-        return _record(hint, value, path, name)  # type: ignore[arg-type]
-    if origin is dict and isinstance(value, dict):
-        return {key: _value(inside, arguments[1], path, f"{name}.{key}") for key, inside in value.items()}
-    if hint == list[float] and not (isinstance(value, list) and len(value) == 2):
-        raise InputError.at(path, "is not an interval", field=name)
-    if origin is list and isinstance(value, list):
-        return [_value(inside, arguments[0], path, name) for inside in value]
-    if not fits(value, hint) or (origin or hint) in (list, dict):
-        raise InputError.at(path, f"is not {_KINDS.get(origin or hint, 'as it is written')}", field=name)
-    return value
+        return read_fields(cls, read_json(path), path, loose=True)

@@ -17,12 +17,22 @@ from numpy.typing import ArrayLike
 
 from cprt.answers import STATUSES
 from cprt.errors import InputError
-from cprt.metrics.bootstrap import CONFIDENCE, Floats, Ints, interval, p_value, resample, weights_of, wilson_interval
+from cprt.metrics.bootstrap import (
+    CONFIDENCE,
+    Floats,
+    Ints,
+    Weights,
+    defined,
+    interval,
+    p_value,
+    resample,
+    weights_of,
+    wilson_interval,
+)
 from cprt.metrics.pairs import (
     Groups,
     PairwiseAccuracy,
     as_columns,
-    defined,
     pair_shares,
     pairwise_accuracy,
     sample_pairs,
@@ -30,7 +40,7 @@ from cprt.metrics.pairs import (
 )
 from cprt.metrics.results import Figures
 from cprt.scoring import levels_of
-from cprt.taxonomy import LEVELS, Taxonomy
+from cprt.taxonomy import Taxonomy
 
 __all__ = [
     "PairwiseAccuracy",
@@ -57,13 +67,13 @@ SAMPLED_PAIRS = 10_000
 def pearson(truth: ArrayLike, prediction: ArrayLike) -> float | None:
     """Pearson's r; None if either is constant or N < 2. Raises ValueError unless both are (N,) and finite."""
     t, p = as_columns(truth, prediction)
-    return defined(correlations(Groups(t), Groups(p), np.ones((len(t), 1)))["pearson"])
+    return defined(correlations(Groups(t), Groups(p), np.ones((len(t), 1)))["pearson"][0])
 
 
 def spearman(truth: ArrayLike, prediction: ArrayLike) -> float | None:
     """Spearman's rho, ties at their mean rank; None if either is constant or N < 2."""
     t, p = as_columns(truth, prediction)
-    return defined(correlations(Groups(t), Groups(p), np.ones((len(t), 1)))["spearman"])
+    return defined(correlations(Groups(t), Groups(p), np.ones((len(t), 1)))["spearman"][0])
 
 
 def mae(truth: ArrayLike, prediction: ArrayLike) -> float | None:
@@ -132,7 +142,7 @@ def bootstrap(
 
 
 def _resampled(
-    truth: ArrayLike, prediction: ArrayLike, true_levels: ArrayLike, level_is_right: ArrayLike, weights: list[Floats]
+    truth: ArrayLike, prediction: ArrayLike, true_levels: ArrayLike, level_is_right: ArrayLike, weights: Weights
 ) -> dict[str, Floats]:
     t, p = as_columns(truth, prediction)
     levels, right = as_columns(true_levels, level_is_right)
@@ -190,7 +200,7 @@ def paired_differences(
     Raises ValueError on columns of other lengths.
     """
     t, levels = as_columns(truth, true_levels)
-    weights = resample(len(t), resamples, seed) if len(t) and resamples else []
+    weights = resample(len(t), resamples, seed)
     figures, resampled = {}, {}
     for name in dict.fromkeys(name for pair in pairs for name in pair):
         _, prediction = as_columns(truth, judges[name])
@@ -240,18 +250,24 @@ def evaluate(
     """The figures of predictions against labels.
 
     Args:
-        labels: (id, level, score) a row. The level is taken as it is: it comes from counts, not from the score.
-        predictions: (id, status, score) a row; the score is None unless the status is "ok".
+        labels: (id, level, score) a row, as read (``cprt.records``). The level is taken as it is: it comes from
+            counts, not from the score.
+        predictions: (id, status, score) a row, likewise; the score is None unless the status is "ok".
         resamples: bootstrap resamples; 0 leaves ``ci`` empty of all but coverage. Cost grows as n log n each.
 
     Intervals are 95% percentile bootstraps over the rows with a score; resamples in which a figure is undefined are
     left out and counted in ``ci_method``, and beyond 5% of them there is no interval. Those of coverage and level
     accuracy, which are shares of rows, are Wilson's.
 
-    Raises InputError on an id that is doubled or has no label, and on values outside their range.
+    Raises InputError on an id that has no label.
     """
-    truth_by_id = _labels_by_id(labels)
-    statuses, scores = _predictions_by_id(predictions, truth_by_id)
+    truth_by_id = {key: (level, score) for key, level, score in labels}
+    rows = list(predictions)
+    unknown = next((key for key, _, _ in rows if key not in truth_by_id), None)
+    if unknown is not None:
+        raise InputError(f"prediction id {unknown!r} has no label")
+    statuses = Counter(status for _, status, _ in rows)
+    scores = {key: score for key, _, score in rows if score is not None}
     n, covered = len(truth_by_id), [key for key in truth_by_id if key in scores]
     true_levels = np.asarray([truth_by_id[key][0] for key in covered], dtype=np.int64)
     truth = np.asarray([truth_by_id[key][1] for key in covered], dtype=np.float64)
@@ -262,7 +278,7 @@ def evaluate(
     pairs = sample_pairs(truth, SAMPLED_PAIRS, seed)
     once = [np.ones((len(covered), 1))]
     sampled: dict[str, Any] = {
-        name: defined(share) for name, share in sampled_shares(truth, prediction, true_levels, pairs, once).items()
+        name: defined(share[0]) for name, share in sampled_shares(truth, prediction, true_levels, pairs, once).items()
     }
     cells = confusion(true_levels, predicted_levels)
     intervals: dict[str, list[float] | None] = {"coverage": wilson_interval(len(covered), n)}
@@ -306,41 +322,3 @@ def evaluate(
             "undefined_resamples": {name: count for name, count in undefined.items() if count},
         },
     )
-
-
-def _labels_by_id(labels: Iterable[tuple[str, int, float]]) -> dict[str, tuple[int, float]]:
-    by_id: dict[str, tuple[int, float]] = {}
-    for key, level, score in labels:
-        if key in by_id:
-            raise InputError(f"label id {key!r} is there twice")
-        if level not in LEVELS:
-            raise InputError(f"label {key!r}: level {level!r} is not one of 1, 2, 3, 4")
-        by_id[key] = (level, _in_range(score, f"label {key!r}"))
-    return by_id
-
-
-def _predictions_by_id(
-    predictions: Iterable[tuple[str, str, float | None]], labels: dict[str, tuple[int, float]]
-) -> tuple[Counter[str], dict[str, float]]:
-    """How often each status occurs, and the scores there are."""
-    statuses: dict[str, str] = {}
-    scores: dict[str, float] = {}
-    for key, status, score in predictions:
-        if key not in labels:
-            raise InputError(f"prediction id {key!r} has no label")
-        if key in statuses:
-            raise InputError(f"prediction id {key!r} is there twice")
-        if status not in STATUSES:
-            raise InputError(f"prediction {key!r}: status {status!r} is not one of {', '.join(STATUSES)}")
-        if (status == "ok") != (score is not None):
-            raise InputError(f"prediction {key!r}: status {status!r} {'without' if score is None else 'with'} a score")
-        statuses[key] = status
-        if score is not None:
-            scores[key] = _in_range(score, f"prediction {key!r}")
-    return Counter(statuses.values()), scores
-
-
-def _in_range(score: float, what: str) -> float:
-    if not 0 <= score <= 1:  # NaN too
-        raise InputError(f"{what}: score {score!r} is not in [0, 1]")
-    return float(score)

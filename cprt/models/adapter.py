@@ -12,10 +12,10 @@ from typing import Any
 
 from cprt.errors import InputError
 from cprt.models.checkpoint import check_finite, first_line
-from cprt.numbers import is_number
 from cprt.prompts import Prompt, recall
 from cprt.records import inside, read_object
 from cprt.taxonomy import Taxonomy
+from cprt.values import is_number
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _LARGEST_ALPHA = 1_000_000  # far beyond any in use; with much more, what it scales is infinite

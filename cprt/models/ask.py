@@ -1,37 +1,38 @@
 """One way to ask any model and keep what it says: a model that runs here, or one behind an endpoint.
 
 ``open_models`` checks the models of a run before anything slow starts; ``ask`` has those requests answered that have no
-answer yet. What became of each says ``cprt.models.outcome``.
+answer yet, found by ``cprt.models.missing``. What became of each says ``cprt.models.outcome``.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import closing
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tqdm import tqdm
 
 from cprt.errors import InputError
-from cprt.images import image_size, load_image
+from cprt.images import load_image
 from cprt.models.adapter import read_config
 from cprt.models.checkpoint import revision_of
 from cprt.models.completion import read_logprobs
 from cprt.models.endpoint import Endpoint
 from cprt.models.inputs import Row, read_ahead
 from cprt.models.local import LocalModel
+from cprt.models.missing import Keyed, Missing, in_batches
 from cprt.models.rate_limiter import Stopped
 from cprt.models.response_cache import CacheWriter, ResponseCache
-from cprt.models.spec import ModelSpec, Request, Response, image_digest
-from cprt.prompts import digest
+from cprt.models.spec import ModelSpec, Request, Response
 
 T = TypeVar("T")
+Keep = Callable[[str, Response], None]
 
 
 class Model:
@@ -63,45 +64,79 @@ class Model:
         if self._endpoint is None and self.spec.model.count("/") == 1:
             revision_of(self.spec.model, self.spec.revision)
 
-    def ask(self, requests: Mapping[str, Request], cache: ResponseCache, label: str) -> None:
-        """Put the response to every request (by its key) into ``cache``, each durable as soon as it has come.
+    def ask(
+        self,
+        requests: Collection[Request] | Mapping[str, Request],
+        cache: ResponseCache,
+        label: str,
+        again: Collection[str] = (),
+        errors: bool = True,
+    ) -> None:
+        """Put the responses to the requests that are ``Missing`` into ``cache``, each durable as soon as it has come.
 
+        They are found as they are asked: memory and the wait for the first do not grow with the number of requests.
         Responses are rows of ``Response``, errors among them. Raises Stopped (an InputError) when the run cannot go on;
         what has come until then is kept.
         """
-        progress = tqdm(total=len(requests), desc=label, unit="call")
-        with closing(progress), CacheWriter(cache, progress.update) as writer:
-            if self._endpoint is None:
-                self._ask_local(requests, writer)
-            else:
-                asyncio.run(self._ask_endpoint(self._endpoint, requests, writer))
-        cut = sum((cache.get(key) or {}).get("complete") is False for key in requests)
-        if cut:
+        missing = Missing(self.spec, cache, again, errors)
+        if self._endpoint is None:
+            batches = in_batches(requests, missing, self.spec.batch_size)
+        else:
+            batches = ([one] for one in missing(requests))
+        with closing(batches):
+            first = next(batches, None)
+            if first is None:
+                return
+            self.check()
+            wanted = requests.values() if isinstance(requests, Mapping) else requests
+            photos = sum(len(request.images) for request in wanted)
+            if self.is_remote and photos:
+                leave = "1 image leaves" if photos == 1 else f"up to {photos} images leave"
+                print(f"note: {self.spec.name} is on another machine: {leave} this one", file=sys.stderr)
+            progress = tqdm(total=len(requests), initial=missing.passed, desc=label, unit="call")
+            asked = Counter[str]()
+
+            def kept(count: int) -> None:
+                asked["kept"] += count
+                progress.update(asked["kept"] + missing.passed - progress.n)
+
+            with closing(progress), CacheWriter(cache, kept) as writer:
+
+                def keep(key: str, response: Response) -> None:
+                    asked.update(all=1, cut=not response.complete)
+                    writer.keep(key, response.row())
+
+                if self._endpoint is None:
+                    self._ask_local(chain([first], batches), keep)
+                else:
+                    asyncio.run(self._ask_endpoint(self._endpoint, chain.from_iterable(chain([first], batches)), keep))
+        if asked["cut"]:
             most = self.spec.max_new_tokens
             limit = "the endpoint's limit" if most is None else f"max_new_tokens {most}"
-            print(f"note: {label}: {cut} of {len(requests)} answers ran into {limit} and are cut off", file=sys.stderr)
+            cut = f"{asked['cut']} of {asked['all']} answers ran into {limit} and are cut off"
+            print(f"note: {label}: {cut}", file=sys.stderr)
 
     @staticmethod
-    async def _ask_endpoint(endpoint: Endpoint, requests: Mapping[str, Request], writer: CacheWriter) -> None:
+    async def _ask_endpoint(endpoint: Endpoint, requests: Iterable[Keyed], keep: Keep) -> None:
         async with endpoint:
-            await endpoint.ask_all(requests.items(), lambda key, response: writer.keep(key, response.row()))
+            await endpoint.ask_all(requests, keep)
 
-    def _ask_local(self, requests: Mapping[str, Request], writer: CacheWriter) -> None:
+    def _ask_local(self, batches: Iterable[Sequence[Keyed]], keep: Keep) -> None:
         spec = self.spec
         assert spec.max_new_tokens is not None  # a local model has a limit
         local: LocalModel | None = None
 
-        def prepare(batch: Sequence[tuple[str, Request]]) -> tuple[list[Loaded], list[tuple[str, Response]], Any]:
+        def prepare(batch: Sequence[Keyed]) -> tuple[list[Loaded], list[tuple[str, Response]], Any]:
             readable, errors = _load_photos(batch)
             return readable, errors, local.prepare(_rows(readable)) if readable and local is not None else None
 
-        with closing(read_ahead(prepare, _batches(requests, spec.batch_size))) as batches:
-            for readable, responses, prepared in batches:
+        with closing(read_ahead(prepare, batches)) as loaded:
+            for readable, responses, prepared in loaded:
                 if readable:
                     local = self._memory.load(spec)
                     responses += answer_batch(local, readable, spec.max_new_tokens, spec.top_logprobs, prepared)
                 for key, response in responses:
-                    writer.keep(key, response.row())
+                    keep(key, response)
 
 
 class Memory:
@@ -118,6 +153,7 @@ class Memory:
             self._local = LocalModel(
                 spec.model, spec.adapter, revision=spec.revision, dtype=spec.dtype, max_pixels=spec.max_pixels
             )
+            print(f"{spec.model} on {self._local.device.upper()}, {self._local.dtype}", flush=True)
         elif (self._spec.adapter, self._spec.max_pixels) != (spec.adapter, spec.max_pixels):
             local, self._local = self._local, None  # of no use where the adapter does not fit
             local.change_adapter(spec.adapter, spec.max_pixels)
@@ -149,60 +185,33 @@ def by_weights(items: Iterable[T], spec: Callable[[T], ModelSpec]) -> list[T]:
 
 def ask(
     model: Model,
-    requests: Mapping[str, Request],
+    requests: Collection[Request] | Mapping[str, Request],
     cache: ResponseCache,
     again: Collection[str] = (),
     label: str | None = None,
+    errors: bool = True,
 ) -> None:
-    """Have this process's part of what is missing answered in ``cache``, where ``find_outcomes`` finds it.
+    """Have this process's part of what is missing answered in ``cache``, where ``read_outcomes`` finds it.
 
     Missing is what has no answer yet, or is to be asked ``again``. Where the run cannot go on, ``model.stopped`` says
     why; what came until then is kept, and such a model is asked no more.
 
     Args:
-        requests: by their keys.
+        requests: in the order in which they are asked; those about the same photos best follow one another. By their
+            keys where these are others than ``ModelSpec.key`` gives.
         again: keys to ask for although they have an answer.
         label: of the progress bar; None: the model's name.
+        errors: ask again what ended in an error.
     """
-    missing = find_missing(requests, cache, again)
-    if missing and model.stopped is None:
-        name, shard = label or model.spec.name, cache.shard
-        photos = sum(len(request.images) for request in missing.values())
-        if model.is_remote and photos:
-            leave = "1 image leaves" if photos == 1 else f"{photos} images leave"
-            print(f"note: {model.spec.name} is on another machine: {leave} this one", file=sys.stderr)
+    shard = cache.shard
+    if model.stopped is None:
         part = f", part {shard.rank + 1} of {shard.world}" if shard.world > 1 else ""
-        model.check()
         try:
-            model.ask(missing, cache, name + part)
+            model.ask(requests, cache, (label or model.spec.name) + part, again, errors)
         except Stopped as reason:  # what there is is of use all the same
             model.stopped = reason
-    if cache.shard.world > 1:
+    if shard.world > 1:
         cache.refresh()  # other processes have gone on meanwhile
-
-
-def find_missing(
-    requests: Mapping[str, Request], cache: ResponseCache, again: Collection[str] = ()
-) -> dict[str, Request]:
-    """The requests, by key, that this process is to ask."""
-    mine = {key: request for key, request in requests.items() if cache.shard.has(key)}
-    return {key: request for key, request in mine.items() if key in again or key not in cache}
-
-
-def hash_photos(photos: Iterable[Path]) -> None:
-    """Work out the digests of photos on all cores, so that the keys of requests about them take no time.
-
-    One that cannot be read is passed over; its key says so.
-    """
-
-    def work(path: Path) -> None:
-        with suppress(OSError):
-            image_digest(path)
-
-    paths = list(dict.fromkeys(photos))
-    with ThreadPoolExecutor() as pool:  # both reading and hashing release the interpreter lock
-        for _ in tqdm(pool.map(work, paths), total=len(paths), desc="photos", unit="photo", leave=False, delay=1):
-            pass
 
 
 def raise_first(faults: Iterable[InputError | None]) -> None:
@@ -214,47 +223,10 @@ def raise_first(faults: Iterable[InputError | None]) -> None:
         raise found[0]
 
 
-def _batches(requests: Mapping[str, Request], size: int) -> Iterator[list[tuple[str, Request]]]:
-    """Requests that differ only in their photo together, others with those of as many images; the largest first.
-
-    All prompts about the same photos follow one another, so that a model encodes these photos once.
-    """
-    areas = {path: _pixels(path) for request in requests.values() for path in request.images}
-
-    def length(item: tuple[str, Request]) -> int:
-        return sum(areas[path] for path in item[1].images) or len(str(item[1].messages))
-
-    ordered = sorted(requests.items(), key=lambda item: (-length(item), item[1].images, item[0]))
-    groups: dict[tuple[Any, ...], list[tuple[str, Request]]] = {}
-    for key, request in ordered:
-        form = request.structure and request.structure.regex
-        groups.setdefault((len(request.images), request.lead_in, form), []).append((key, request))
-    for (count, *_), group in groups.items():
-        if count != 1:
-            for start in range(0, len(group), size):
-                yield group[start : start + size]
-            continue
-        photos = list(dict.fromkeys(request.images for _, request in group))
-        chunk_of = {images: number // size for number, images in enumerate(photos)}
-        batches: dict[tuple[int, str], list[tuple[str, Request]]] = {}
-        for key, request in group:
-            place = chunk_of[request.images], digest(request.messages)
-            batches.setdefault(place, []).append((key, request))
-        yield from (batches[place] for place in sorted(batches))
-
-
-def _pixels(path: Path) -> int:
-    """How large a photo is, from its header; 0 where there is none to read."""
-    try:
-        return math.prod(image_size(path))
-    except InputError:
-        return 0
-
-
 Loaded = tuple[str, Request, list[Any]]  # key, request, its photos
 
 
-def _load_photos(batch: Sequence[tuple[str, Request]]) -> tuple[list[Loaded], list[tuple[str, Response]]]:
+def _load_photos(batch: Sequence[Keyed]) -> tuple[list[Loaded], list[tuple[str, Response]]]:
     """Those of (key, request) rows whose photos can be read, and an error for the others."""
     loaded, errors = list[Loaded](), list[tuple[str, Response]]()
     for key, request in batch:

@@ -156,7 +156,7 @@ class Endpoint:
             if isinstance(outcome, Response):
                 self.limiter.answered()
                 self._options.answered(outcome, sent, without)
-                return replace(outcome, **self._options.differences(request.structure, sent))
+                return replace(outcome, **self._options.differences(outcome, request.structure, sent))
             if outcome.status in (401, 403):
                 source = f"the key in {self.spec.api_key_env}" if self.spec.api_key_env else "a call without a key"
                 raise Stopped(f"{self.spec.name}: the endpoint refuses {source} (HTTP {outcome.status})")

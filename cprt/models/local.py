@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 from cprt.answers.structure import Structure
 from cprt.errors import InputError
 from cprt.models.adapter import add_adapter, read_config
-from cprt.models.checkpoint import check_fit, load_model, load_processor
+from cprt.models.checkpoint import check_fit, find_device, load_model, load_processor, to_device
 from cprt.models.decoding.grammar import Followed, Grammars, Held
 from cprt.models.decoding.lists import ListReader
 from cprt.models.decoding.lookahead import KEEPING, Reading
@@ -58,8 +57,6 @@ class LocalModel:
         max_pixels: int | None = None,
         share_prefix: bool = True,
     ):
-        import torch
-
         if adapter is not None:
             read_config(adapter)
         self._checkpoint = model, revision
@@ -68,10 +65,7 @@ class LocalModel:
         check_fit(model, loaded, processor)
         if adapter is not None:
             loaded = add_adapter(loaded, adapter)
-        device = "cpu"
-        if torch.cuda.is_available():  # each process of `accelerate launch` takes a card of its own
-            device = f"cuda:{int(os.environ.get('LOCAL_RANK', '0')) % torch.cuda.device_count()}"
-        self._use(loaded.to(device).eval(), processor, share_prefix)
+        self._use(to_device(loaded, find_device(), dtype).eval(), processor, share_prefix)
 
     def change_adapter(self, adapter: str | None, max_pixels: int | None = None) -> None:
         """Put another adapter on the same weights, or none, with the processor that goes with it.

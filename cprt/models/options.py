@@ -59,16 +59,22 @@ class Options:
         self._takes.update(("response_format",) if "response_format" in sent else ())
         self._refused.update(name for name in without if name not in self._takes)
 
-    def differences(self, structure: Structure | None, sent: dict[str, Any]) -> dict[str, Any]:
-        """How a request differed from what was wanted, as fields of its response."""
+    def differences(self, response: Response, structure: Structure | None, sent: dict[str, Any]) -> dict[str, Any]:
+        """How a request differed from what was wanted, as fields of its response.
+
+        A whole answer that is not as the schema says shows that the endpoint took it and left it out of account.
+        """
         wanted = {
             "temperature": self._spec.temperature,
             "logprobs": self._spec.top_logprobs,
             "response_format": structure,
         }
+        without = {name for name, value in wanted.items() if value is not None and name not in sent}
+        if structure is not None and response.complete and not response.refused:
+            without |= set() if structure.holds(response.text or "") else {"response_format"}
         listed = sent.get("top_logprobs", self._spec.top_logprobs)
         return {
-            "dropped": tuple(sorted(name for name, value in wanted.items() if value is not None and name not in sent)),
+            "dropped": tuple(sorted(without)),
             "made": None if listed == self._spec.top_logprobs else {"top_logprobs": listed},
         }
 

@@ -9,7 +9,7 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 
 from cprt.errors import InputError
-from cprt.numbers import number
+from cprt.values import number
 
 RATE_LIMIT_RETRIES = 10  # a window of a minute must pass, with the delays below and without a Retry-After too
 LONGEST_WAIT = 600.0  # seconds; an endpoint that wants more is out of quota, and waiting hides it

@@ -8,7 +8,7 @@ import os
 import queue
 import re
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -58,7 +58,7 @@ def read_cache(path: str | Path) -> dict[str, Row]:
     if not Path(path).is_file():
         return {}
     with open(path, "rb") as file:
-        return _read(file, path)[0]
+        return {key: answer for key, answer, _ in _rows(file, path)}
 
 
 class ResponseCache:
@@ -69,7 +69,7 @@ class ResponseCache:
     that the next run asks again. Where a key has several rows the last one is its answer.
 
     The processes of a run on several cards have a file each, and read one another's: nothing is asked twice, whatever
-    number of processes asked it.
+    number of processes asked it. In memory is only where in its file each answer begins.
 
     Args:
         path: the file of a process that is alone.
@@ -82,10 +82,12 @@ class ResponseCache:
     def __init__(self, path: str | Path, shard: Shard = Shard(), read_only: bool = False):
         self._alone, self.shard = Path(path), shard
         self.path = shard.file(self._alone)
-        if read_only:
-            self._answers = read_cache(self.path)
-        else:
+        self._mine = _Places(self.path)
+        if not read_only:
             self._open()
+        elif self.path.is_file():
+            with open(self.path, "rb") as file:
+                self._mine.read(file)
         self.refresh()
 
     def _open(self) -> None:
@@ -96,43 +98,50 @@ class ResponseCache:
         try:
             lock(self._file.fileno(), self.path, "--out")
             self._file.seek(0)
-            self._answers, end = _read(self._file, self.path)
+            self._file.truncate(self._mine.read(self._file))
         except InputError:
             self._file.close()
             raise
-        self._file.truncate(end)
 
     def refresh(self) -> None:
         """Read anew what other processes have written."""
         name = rf"{re.escape(self._alone.stem)}(\.\d+-of-\d+)?{re.escape(self._alone.suffix)}"
         found = self.path.parent.iterdir() if self.path.parent.is_dir() else ()
         others = sorted(path for path in found if path != self.path and re.fullmatch(name, path.name))
-        self._others = [read_cache(path) for path in others]
+        self._others = [_Places(path) for path in others]
+        for other in self._others:
+            with open(other.path, "rb") as file:
+                other.read(file)
 
     def __contains__(self, key: str) -> bool:
-        return any("error" not in row for row in self.rows(key))
+        return any(places.of_key.get(key, -1) >= 0 for places in (self._mine, *self._others))
 
     def __getitem__(self, key: str) -> Row:
-        return self._answers[key]
+        return self._mine.row(key)
 
     def get(self, key: str) -> Row | None:
         """What this process keeps under ``key``, an answer or an error."""
-        return self._answers.get(key)
+        return self._mine.row(key) if key in self._mine.of_key else None
+
+    def is_kept(self, key: str) -> bool:
+        """Whether there is an answer or an error under ``key``."""
+        return any(key in places.of_key for places in (self._mine, *self._others))
 
     def rows(self, key: str) -> list[Row]:
         """Every answer or error kept under ``key``: this process's first, then those of others."""
-        kept = [self._answers.get(key), *(other.get(key) for other in self._others)]
-        return [row for row in kept if row is not None]
+        return [places.row(key) for places in (self._mine, *self._others) if key in places.of_key]
 
     def put(self, answers: Iterable[tuple[str, Row]]) -> None:
         """Append (key, answer) rows and wait until they are on disk."""
-        fresh = dict(answers)
-        for key, answer in fresh.items():
+        end, fresh = self._file.seek(0, os.SEEK_END), list[tuple[str, Row, int]]()
+        for key, answer in answers:
             row = json.dumps({"key": key, "answer": answer}, ensure_ascii=False, allow_nan=False)
-            self._file.write(row.encode("utf-8", "backslashreplace") + b"\n")
+            fresh.append((key, answer, end))
+            end += self._file.write(row.encode("utf-8", "backslashreplace") + b"\n")
         self._file.flush()
         os.fsync(self._file.fileno())
-        self._answers.update(fresh)  # only what is on disk counts as kept
+        for key, answer, place in fresh:  # only what is on disk counts as kept
+            self._mine.note(key, answer, place)
 
     def __enter__(self) -> ResponseCache:
         return self
@@ -194,12 +203,36 @@ class CacheWriter:
             raise self._fault
 
 
-def _read(file: Any, path: str | Path) -> tuple[dict[str, Row], int]:
-    """All whole rows, and where they end: what follows was cut off by a kill.
+class _Places:
+    """Where in one file each key's last row begins; ``~place`` (below 0) where that row is an error."""
+
+    def __init__(self, path: Path):
+        self.path, self.of_key = path, dict[str, int]()
+
+    def note(self, key: str, answer: Row, place: int) -> None:
+        self.of_key[key] = ~place if "error" in answer else place
+
+    def read(self, file: Any) -> int:
+        """Take note of all whole rows; returns where they end: what follows was cut off by a kill."""
+        end = 0
+        for key, answer, after in _rows(file, self.path):
+            self.note(key, answer, end)
+            end = after
+        return end
+
+    def row(self, key: str) -> Row:
+        """The answer or error under a key that is there, read from the file."""
+        place = self.of_key[key]
+        with open(self.path, "rb") as file:
+            file.seek(max(place, ~place))
+            return dict(json.loads(file.readline())["answer"])
+
+
+def _rows(file: Any, path: str | Path) -> Iterator[tuple[str, Row, int]]:
+    """Key and answer of every whole row, and where it ends.
 
     A last line without an end that is no beginning of a row of ours is not cut off: the file is something else.
     """
-    answers: dict[str, Row] = {}
     end = 0
     for number, line in enumerate(file, start=1):
         try:
@@ -213,6 +246,5 @@ def _read(file: Any, path: str | Path) -> tuple[dict[str, Row], int]:
                 raise ValueError("not a row")
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise InputError.at(path, "is not a kept answer; move the file away to start anew", number) from error
-        answers[key] = answer
         end += len(line)
-    return answers, end
+        yield key, answer, end

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 import typing
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cprt.answers.structure import Structure
-from cprt.config import fits
 from cprt.errors import InputError
 from cprt.files import without_halves
 from cprt.models.adapter import other_base, pixel_cap
@@ -26,6 +24,7 @@ from cprt.models.checkpoint import identity, revision_of
 from cprt.models.response_cache import cache_key
 from cprt.prompts import Messages, digest
 from cprt.provenance import file_digest, model_digest
+from cprt.values import FILE_NAME, fits, read_fields, ruled
 
 
 def image_digest(path: Path) -> str:
@@ -66,7 +65,7 @@ class Response:
         usage: tokens, as the endpoint counts them.
         logprobs: one entry a token in an endpoint's form, when they were asked for.
         dropped: options that the endpoint refused and this response was made without: "temperature", "logprobs",
-            "response_format" (the form of a structured answer).
+            "response_format" (the form of a structured answer; also where it took the form and did not keep to it).
         distribution: of a local model, score string -> probability, when a request's ``lead_in`` asks for it.
         lists: of a local model, keys with commas between -> probability, where ``lead_in`` is there and lists are.
         willing: of a local model's answer that was held to a structure: the share of its probability that a free model
@@ -87,6 +86,11 @@ class Response:
     willing: float | None = None
     made: dict[str, Any] | None = None
     error: str | None = None
+
+    @property
+    def is_free(self) -> bool:
+        """Whether an endpoint was to hold this answer to a form, and did not."""
+        return "response_format" in self.dropped
 
     def row(self) -> dict[str, Any]:
         """As it is stored: what says nothing is left out."""
@@ -152,49 +156,36 @@ class ModelSpec:
         batch_size, dtype: of a local model.
     """
 
-    name: str
-    model: str
+    name: str = ruled(matches=FILE_NAME)
+    model: str = ruled(one_line=True)
     base_url: str | None = None
-    api_key_env: str | None = None
-    revision: str | None = None
-    adapter: str | None = None
-    max_new_tokens: int | None = 4096
-    temperature: float | None = 0.0
-    top_logprobs: int | None = None
-    max_pixels: int | None = 1024 * 1024
+    api_key_env: str | None = ruled(None, matches=(r"[A-Za-z_][A-Za-z0-9_]*", "the name of an environment variable"))
+    revision: str | None = ruled(None, one_line=True)
+    adapter: str | None = ruled(None, one_line=True)
+    max_new_tokens: int | None = ruled(4096, least=1)
+    temperature: float | None = ruled(0.0, least=0)
+    top_logprobs: int | None = ruled(None, least=1)
+    max_pixels: int | None = ruled(1024 * 1024, least=1)
     image_format: Literal["jpeg", "png"] = "jpeg"
     extra: dict[str, Any] = dataclasses.field(default_factory=dict)
-    concurrency: int = 16
-    timeout: float = 300.0
-    retries: int = 5
-    batch_size: int = 8
+    concurrency: int = ruled(16, least=1, most=1000)
+    timeout: float = ruled(300.0, above=0)
+    retries: int = ruled(5, least=0)
+    batch_size: int = ruled(8, least=1)
     dtype: str = "auto"
 
     @staticmethod
     def read(row: Mapping[str, Any], where: str) -> ModelSpec:
         """From a mapping, as YAML gives it. Raises InputError that begins with ``where`` and names the field."""
-        hints = typing.get_type_hints(ModelSpec)
-        for field in row:
-            if field in ("api_key", "key", "token"):  # its value must not be shown
-                raise InputError.at(
-                    where, "a key is never read from a file; name its variable in api_key_env", field=field
-                )
-            if field not in hints:
-                raise InputError.at(where, f"unknown field (there are {', '.join(hints)})", field=str(field))
-        for field in ("name", "model"):
-            if field not in row:
-                raise InputError.at(where, "is missing", field=field)
-        for field, value in row.items():
-            if not fits(value, hints[field]):
-                hidden = field in ("api_key_env", "base_url", "extra")
-                raise InputError.at(where, "has the wrong type" if hidden else f"{value!r} does not fit", field=field)
-        # 0 and 0.0 are one temperature, with one key
-        numbers = {field: float(row[field]) for field in ("temperature", "timeout") if row.get(field) is not None}
-        cap: dict[str, int | None] = {}
-        if row.get("adapter") and "max_pixels" not in row:  # its processor caps here; for an endpoint the client does
-            cap["max_pixels"] = pixel_cap(row["adapter"]) if row.get("base_url") else None
-        limit = {"max_new_tokens": None} if row.get("base_url") and "max_new_tokens" not in row else {}
-        spec = ModelSpec(**{**row, **numbers, **cap, **limit})
+        for field in ("api_key", "key", "token"):
+            if field in row:  # its value must not be shown
+                said = "a key is never read from a file; name its variable in api_key_env"
+                raise InputError.at(where, said, field=field)
+        spec = read_fields(ModelSpec, row, where, hidden=("api_key_env", "base_url", "extra"))
+        if spec.adapter and "max_pixels" not in row:  # its processor caps here; for an endpoint the client does
+            spec = dataclasses.replace(spec, max_pixels=pixel_cap(spec.adapter) if spec.base_url else None)
+        if spec.base_url and "max_new_tokens" not in row:
+            spec = dataclasses.replace(spec, max_new_tokens=None)
         spec._check(where)
         return spec
 
@@ -202,23 +193,6 @@ class ModelSpec:
         def fail(field: str, message: str) -> InputError:
             return InputError.at(where, message, field=field)
 
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", self.name):  # it becomes a file name
-            raise fail("name", f"{self.name!r} has other characters than letters, digits, '.', '_' and '-'")
-        for field in ("max_new_tokens", "max_pixels", "concurrency", "batch_size", "top_logprobs"):
-            value = getattr(self, field)
-            if value is not None and value < 1:
-                raise fail(field, f"must be at least 1, not {value}")
-        if self.concurrency > 1000:
-            raise fail("concurrency", f"must be at most 1000, not {self.concurrency}")
-        if not self.timeout > 0:
-            raise fail("timeout", f"must be more than 0 seconds, not {self.timeout}")
-        if self.temperature is not None and self.temperature < 0:
-            raise fail("temperature", f"must be 0 or more, not {self.temperature}")
-        for field in ("model", "adapter", "revision"):
-            if not (getattr(self, field) or "-").isprintable():
-                raise fail(field, "holds a line break or another character that is not printed")
-        if self.retries < 0:
-            raise fail("retries", f"must not be negative, not {self.retries}")
         if self.base_url is None:
             if self.api_key_env is not None:
                 raise fail("api_key_env", "needs a base_url")
@@ -229,9 +203,6 @@ class ModelSpec:
             return
         if not is_address(self.base_url):
             raise fail("base_url", "must be http(s)://HOST[:PORT]/PATH with no user, password, query or blank in it")
-        if self.api_key_env is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.api_key_env):
-            raise fail("api_key_env", "is not the name of an environment variable")
-
         try:
             json.dumps(self.extra, sort_keys=True, allow_nan=False)
         except (TypeError, ValueError, RecursionError):

@@ -36,12 +36,10 @@ def draw_card(path: Path, card: Mapping[str, Any], taxonomy: Taxonomy) -> None:
 
 def card_picture(card: Mapping[str, Any], taxonomy: Taxonomy) -> bytes:
     """The card as a PNG: photos a level on the left, photos an attribute on the right, one row of panels a part."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     parts = [name for name, part in card.items() if isinstance(part, dict) and part["pairs"]]
     figure = Figure(figsize=(11, 0.4 + 3.4 * len(parts)), layout="constrained")
-    FigureCanvasAgg(figure)
     panels = figure.subplots(len(parts), 2, squeeze=False, width_ratios=[1, 4])
     color_of = dict(zip(LEVELS, LEVEL_COLORS, strict=True))
     for (levels, attributes), name in zip(panels, parts, strict=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ from typing import Any
 # page's pictures; or what ``cell`` makes. None is empty.
 Cell = str | int | list[int] | dict[str, Any] | None
 Part = str | Sequence[str]  # a text, or (text, class of the style) or (text, class, link)
+Columns = Sequence[tuple["Column", Callable[[Any], Cell]]]  # each with what stands in it of a row
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,12 @@ class Listing:
     size: int = 50
     like: str | None = None
     only: tuple[int, str] | None = None
+
+
+def listing(id: str, rows: Sequence[Any], columns: Columns, **how: Any) -> Listing:
+    """A list of rows of any kind; ``how``: further attributes of ``Listing``."""
+    content = [[of(row) for _, of in columns] for row in rows]
+    return Listing(id, [column for column, _ in columns], content, **how)
 
 
 def cell(value: str | Sequence[str], *lines: Sequence[Part], picture: int | None = None) -> Cell:

@@ -276,6 +276,19 @@ function showPhoto(dialog) {
 }
 document.querySelectorAll("dialog").forEach(showPhoto);
 
+// A page of many sections opens with their names.
+const sections = document.querySelectorAll("main > h2");
+if (sections.length > 3) {
+  const contents = document.createElement("nav");
+  contents.className = "contents";
+  contents.ariaLabel = "Sections";
+  sections.forEach((section, number) => {
+    section.id ||= `section-${number}`;
+    add(contents, "a", section.textContent).setAttribute("href", `#${section.id}`);
+  });
+  document.querySelector("header").after(contents);
+}
+
 // Light or dark, against what the system says.
 const theme = addButton(document.querySelector("header"), "", () => {
   document.documentElement.dataset.theme = isDark() ? "light" : "dark";

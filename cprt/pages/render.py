@@ -18,9 +18,9 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from cprt.numbers import is_number
 from cprt.pages.colors import LEVEL_COLORS, LEVEL_COLORS_DARK
 from cprt.pages.words import counted
+from cprt.values import is_number
 
 _HERE = Path(__file__).parent
 # Control characters, what turns the direction of writing, and halves of surrogate pairs, which UTF-8 cannot hold.
@@ -58,8 +58,14 @@ def interval(bounds: object, sign: str = "") -> str:
 
 def script_json(data: object) -> Markup:
     """JSON in ASCII that cannot end the element it stands in, its texts as ``seemly`` leaves them."""
+    if isinstance(data, (list, tuple)):  # of many rows only one at a time is there twice
+        return Markup("[" + ",".join(map(_script_text, data)) + "]")
+    return Markup(_script_text(data))
+
+
+def _script_text(data: object) -> str:
     text = json.dumps(_seemly_inside(data), separators=(",", ":"), allow_nan=False)
-    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _seemly_inside(data: object) -> object:

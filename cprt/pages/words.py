@@ -1,8 +1,23 @@
-"""Counts in proper English."""
+"""Figures and counts in words, for terminals."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:
     """``1 photo``, ``3,000 photos``; ``many`` where it is not ``one`` with an s."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def show(value: float | None, interval: Sequence[float] | None = None, form: str = ".3f") -> str:
+    """``0.041 [-0.006, 0.089]``, by ``form`` ``.1%``: ``4.1% [-0.6, 8.9]``; a dash for what is undefined, never 0."""
+    if value is None:
+        return "-"
+    bounds = ", ".join(format(bound, form).rstrip("%") for bound in interval or ())
+    return format(value, form) + (f" [{bounds}]" if bounds else "")
+
+
+def first_few(names: Sequence[str], most: int = 5) -> str:
+    """``a, b, c, d, e, ...``"""
+    return ", ".join([*names[:most], *(["..."] if len(names) > most else [])])

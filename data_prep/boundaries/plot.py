@@ -8,20 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cprt.files import write_bytes
 from cprt.pages.colors import LEVEL_COLORS
 from cprt.pages.plots import png
 from cprt.scoring import severities, severity
 from cprt.taxonomy import LEVELS, Taxonomy
+from data_prep.boundaries.vectors import Floats, Ints
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 def principal_axes(embeddings: Floats, counts: Ints) -> tuple[Floats, list[float]]:
@@ -82,8 +79,7 @@ def draw_scores(
     combinations = np.asarray(list(itertools.product(*(range(size + 1) for size in taxonomy.sizes))))
     lexicographic, levels, scores = scores_of(combinations, taxonomy)
     figure, panel = _canvas(7.4, 5.0)
-    tops = (1.0, *taxonomy.lower_bounds[:-1])
-    for level, low, top, color in zip(LEVELS, taxonomy.lower_bounds, tops, LEVEL_COLORS, strict=True):
+    for level, (low, top), color in zip(LEVELS, taxonomy.bands, LEVEL_COLORS, strict=True):
         chosen = levels == level
         panel.axhspan(low, top, color=color, alpha=0.1, linewidth=0)
         panel.scatter(
@@ -144,11 +140,9 @@ def _landmarks(taxonomy: Taxonomy) -> list[tuple[tuple[int, ...], bool]]:
 
 
 def _canvas(width: float, height: float) -> tuple[Figure, Axes]:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
     panel = figure.subplots()
     panel.spines[["top", "right"]].set_visible(False)
     return figure, panel

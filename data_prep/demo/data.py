@@ -57,15 +57,10 @@ _VISPR_LABEL = {
 @dataclass
 class DemoDataArguments:
     out: str = option("folder to write", writes=("images", "annotations", "*2017.txt", "cprt_*.json"))
-    seed: int = option("seed of all drawings", 0)
-    val: int = option("drawings in the validation split, from which training pairs come", 700)
-    test: int = option("drawings in the test split", 320)
-    size: int = option("width and height of a drawing in pixels", 96)
-
-    def __post_init__(self) -> None:
-        for name, least in (("seed", 0), ("val", 1), ("test", 1), ("size", 48)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
+    seed: int = option("seed of all drawings", 0, least=0)
+    val: int = option("drawings in the validation split, from which training pairs come", 700, least=1)
+    test: int = option("drawings in the test split", 320, least=1)
+    size: int = option("width and height of a drawing in pixels", 96, least=48)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

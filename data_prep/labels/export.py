@@ -7,46 +7,35 @@ are named, never copied: their licence is their owner's. Nothing is sent anywher
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cprt.config import option, parse, run
-from cprt.errors import InputError
 from cprt.files import write_text
 from cprt.pages.card import data_card
 from cprt.provenance import sign, write_run
 from cprt.records import Label, read_labels, write_json
 from cprt.taxonomy import LEVELS, Taxonomy
+from cprt.values import FILE_NAME
 
 
 @dataclass
 class ExportArguments:
     labels: str = option("labels.jsonl, made by cprt labels")
     out: str = option("folder to write", writes=("*.json", "README.md"))
-    name: str = option("name of the JSON file, without .json", "labels")
-    license: str = option("licence of the labels, as the Hub spells it", "mit")
-    source: str = option("where the photos come from, and under which licence", "")
+    name: str = option("name of the JSON file, without .json", "labels", matches=FILE_NAME)
+    license: str = option("licence of the labels, as the Hub spells it", "mit", one_line=True)
+    source: str = option("where the photos come from, and under which licence", "", one_line=True)
     taxonomy: str | None = option("YAML that extends the published taxonomy", None)
-
-    def __post_init__(self) -> None:
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", self.name):
-            raise ValueError(f"name: {self.name!r} has other characters than letters, digits, '.', '_' and '-'")
-        for field in ("license", "source"):
-            if not getattr(self, field).isprintable():
-                raise ValueError(f"{field} must be one line of text")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Command line of ``cprt export``."""
     (args,) = parse(ExportArguments, argv, prog="cprt export", description=(__doc__ or "").partition("\n")[0])
     taxonomy = Taxonomy.load(args.taxonomy)
-    labels = read_labels(args.labels, taxonomy)
-    for row, label in enumerate(labels, start=1):
-        if label.labels is None:
-            raise InputError.at(args.labels, f"is missing in row {row} ({label.id!r})", field="labels")
+    labels = read_labels(args.labels, taxonomy, needed=("labels",))
     out = Path(args.out)
     sign("cprt export", out / "run.json")
     write_json(out / f"{args.name}.json", [bench_row(label, taxonomy) for label in labels])

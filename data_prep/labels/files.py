@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cprt import records
 from cprt.errors import InputError
 from cprt.files import read_yaml
-from cprt.numbers import is_number, number
-from cprt.records import read_json, read_jsonl
+from cprt.records import check_labels, read_json
 from cprt.tables import read_csv
 from cprt.taxonomy import LEVELS, Taxonomy
+from cprt.values import is_number, number, read_fields
 
 Aliases = Mapping[str, str]
 _NO_ATTRIBUTE = (
@@ -67,20 +68,13 @@ def read_annotations(path: str | Path, taxonomy: Taxonomy) -> tuple[list[Stated]
     answers: dict[str, dict[str, dict[str, float] | None]] = {}
     first_line: dict[str, int] = {}
     annotators: set[str] = set()
-    for line, row in read_jsonl(path):
-        id, annotator, status = row.get("id"), row.get("annotator"), row.get("status")
-        for name, value in (("id", id), ("annotator", annotator), ("status", status)):
-            if not isinstance(value, str) or not value.strip():
-                raise InputError.at(path, "must be a non-empty text", line, name)
-        of_photo = answers.setdefault(str(id), {})
-        if annotator in of_photo:
-            raise InputError.at(path, f"{annotator!r} has answered {id!r} already", line, "annotator")
-        labels = None
-        if status == "ok":
-            labels = _all_keys(row.get("labels"), f"{path}:{line}", "labels", taxonomy)
-        of_photo[str(annotator)] = labels
-        first_line.setdefault(str(id), line)
-        annotators.add(str(annotator))
+    for line, row in records.read_annotations(path):
+        of_photo = answers.setdefault(row.id, {})
+        if row.annotator in of_photo:
+            raise InputError.at(path, f"{row.annotator!r} has answered {row.id!r} already", line, "annotator")
+        of_photo[row.annotator] = None if row.labels is None else _all_keys(row.labels, f"{path}:{line}", taxonomy)
+        first_line.setdefault(row.id, line)
+        annotators.add(row.annotator)
     rows, without = [], []
     for id, of_photo in answers.items():
         given = [labels for labels in of_photo.values() if labels is not None]
@@ -89,7 +83,7 @@ def read_annotations(path: str | Path, taxonomy: Taxonomy) -> tuple[list[Stated]
             continue
         labels = {key: float(all(answer[key] == 1 for answer in given)) for key in taxonomy.keys}
         rows.append(_stated(f"{path}:{first_line[id]}", id, labels, None, None))
-    if answers and not rows:
+    if not rows:
         raise InputError.at(path, f"no photo has labels of all {len(annotators)} annotators")
     return _checked(rows, path), without
 
@@ -105,51 +99,41 @@ def read_aliases(path: str | Path, taxonomy: Taxonomy) -> dict[str, str]:
     return content
 
 
+@dataclass(frozen=True)
+class _BenchRow:
+    """A row of a CPRT-Bench file."""
+
+    binary_labels: dict[str, dict[str, Any]]
+    id: Any = None
+    level: Any = None
+    score: Any = None
+
+
 def _bench_row(row: Any, where: str, taxonomy: Taxonomy, aliases: Aliases) -> Stated:
-    if not isinstance(row, dict):
-        raise InputError.at(where, "is not a JSON object")
-    labels = _bench_labels(row.get("binary_labels"), where, taxonomy, aliases)
-    return _stated(where, row.get("id"), labels, row.get("level"), row.get("score"))
-
-
-def _bench_labels(groups: Any, where: str, taxonomy: Taxonomy, aliases: Aliases) -> dict[str, float]:
-    if not isinstance(groups, Mapping):
-        raise InputError.at(where, "must be an object with level1 to level4", field="binary_labels")
+    stated = read_fields(_BenchRow, row, where, loose=True)
     level_of_key = {attribute.key: attribute.level for attribute in taxonomy.attributes}
     labels: dict[str, float] = {}
-    for group, values in groups.items():
-        field = f"binary_labels.{group}"
-        if group not in {f"level{level}" for level in LEVELS} or not isinstance(values, Mapping):
-            raise InputError.at(where, "must be one of level1 to level4, holding an object", field=field)
+    for group, values in stated.binary_labels.items():
+        if group not in {f"level{level}" for level in LEVELS}:
+            raise InputError.at(where, "is not one of level1 to level4", field=f"binary_labels.{group}")
         for name, value in values.items():
-            key = _key(name, where, f"{field}.{name}", taxonomy, aliases)
+            field, key = f"binary_labels.{group}.{name}", aliases.get(name, name)
+            if key not in taxonomy.keys:
+                raise InputError.at(where, _NO_ATTRIBUTE, field=field)
             if f"level{level_of_key[key]}" != group:
-                raise InputError.at(where, f"belongs to level{level_of_key[key]}", field=f"{field}.{name}")
+                raise InputError.at(where, f"belongs to level{level_of_key[key]}", field=field)
             if key in labels:
-                raise InputError.at(where, f"{key!r} is there already", field=f"{field}.{name}")
-            labels[key] = _value(value, where, f"{field}.{name}")
-    missing = [key for key in taxonomy.keys if key not in labels]
-    if missing:
-        raise InputError.at(where, "is missing", field=f"binary_labels.level{level_of_key[missing[0]]}.{missing[0]}")
-    return {key: labels[key] for key in taxonomy.keys}
-
-
-def _all_keys(labels: Any, where: str, field: str, taxonomy: Taxonomy) -> dict[str, float]:
-    if not isinstance(labels, Mapping):
-        raise InputError.at(where, "must be an object with every key", field=field)
-    for key in labels:
-        _key(key, where, f"{field}.{key}", taxonomy, {})
+                raise InputError.at(where, f"{key!r} is there already", field=field)
+            labels[key] = _value(value, where, field)
     for key in taxonomy.keys:
         if key not in labels:
-            raise InputError.at(where, "is missing", field=f"{field}.{key}")
-    return {key: _value(labels[key], where, f"{field}.{key}") for key in taxonomy.keys}
+            raise InputError.at(where, "is missing", field=f"binary_labels.level{level_of_key[key]}.{key}")
+    return _stated(where, stated.id, {key: labels[key] for key in taxonomy.keys}, stated.level, stated.score)
 
 
-def _key(name: str, where: str, field: str, taxonomy: Taxonomy, aliases: Aliases) -> str:
-    key = aliases.get(name, name)
-    if key not in taxonomy.keys:
-        raise InputError.at(where, _NO_ATTRIBUTE, field=field)
-    return key
+def _all_keys(labels: Mapping[str, Any], where: str, taxonomy: Taxonomy) -> dict[str, float]:
+    check_labels(labels, taxonomy.keys, lambda field, message: InputError.at(where, message, field=field))
+    return {key: float(labels[key]) for key in taxonomy.keys}
 
 
 def _value(value: Any, where: str, field: str) -> float:

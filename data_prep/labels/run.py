@@ -16,6 +16,7 @@ from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.images import ImageIndex
 from cprt.pages.card import data_card, draw_card
+from cprt.pages.words import first_few
 from cprt.provenance import run_path, sign, write_run
 from cprt.records import Label, write_jsonl
 from cprt.scoring import severities
@@ -116,7 +117,7 @@ def _print(report: dict[str, Any], out: str) -> None:
     ):
         if rows:
             ids = [row if isinstance(row, str) else row["id"] for row in rows]
-            print(f"  {len(rows)} {name}: {', '.join(ids[:5])}{', ...' if len(ids) > 5 else ''} (see the run record)")
+            print(f"  {len(rows)} {name}: {first_few(ids)} (see the run record)")
 
 
 if __name__ == "__main__":

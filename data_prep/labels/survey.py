@@ -1,10 +1,8 @@
 """``cprt survey``: photos for people to label, and a rating sheet for each of them (paper 4.1 and appendix D).
 
 As published: 65 photos, 17 people, 10 photos a person, so that two or three people see each. Photos are drawn in the
-proportions of the labels' levels. Files in ``OUT``: ``photos.csv`` (which photo is whose), ``questions.txt``, and
-``sheets/NAME.csv``, one for each person: a row for each of their photos and an empty cell for each question, to be
-filled in with 1 (can be inferred), 0.5 (unsure) or 0. Filled sheets are what ``cprt agreement --answers
-OUT/sheets/*.csv`` reads; an empty cell is no answer. No photo is copied: sheets name them by their path.
+proportions of the labels' levels. ``OUT/sheets`` has a sheet for each person (docs/files.md); filled in, they are what
+``cprt agreement --answers OUT/sheets/*.csv`` reads. No photo is copied: sheets name them by their path.
 """
 
 from __future__ import annotations
@@ -15,12 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
+from cprt.answers.sheets import assign, check_unfilled
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.files import write_text
 from cprt.provenance import sign, write_run
 from cprt.records import read_labels
-from cprt.tables import read_csv, write_csv
+from cprt.tables import write_csv
 from cprt.taxonomy import Taxonomy
 from data_prep.pairs.split import draw_holdout
 
@@ -54,23 +53,25 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise InputError.at(args.labels, f"has {len(labels)} photos, fewer than the {args.photos} to draw")
     drawn, _ = draw_holdout(labels, args.photos, args.seed)
     names = [label.image or label.id for label in drawn]
-    raters = assign(len(drawn), args.people, args.each, args.seed)
-    people = [f"person{number:02}" for number in range(1, args.people + 1)]
+    raters: list[list[str]] = [[] for _ in drawn]
+    for number, own in enumerate(assign(len(drawn), args.people, args.each, np.random.default_rng(args.seed)), start=1):
+        for photo in own:
+            raters[photo].append(f"person{number:02}")
 
     out = Path(args.out)
-    filled = next((path for path in sorted((out / "sheets").glob("*.csv")) if _is_filled(path)), None)
-    if filled is not None:
-        raise InputError.at(filled, "has answers in it; write the new sheets to another --out")
+    check_unfilled(out / "sheets", first=3)
     sign("cprt survey", out / "run.json")
-    for number, person in enumerate(people):
-        own = [name for name, group in zip(names, raters, strict=True) if number in group]
-        blank = [""] * len(taxonomy.keys)
-        header = ("annotator", "kind", "image", *taxonomy.keys)
-        write_csv(out / "sheets" / f"{person}.csv", header, [(person, "human", name, *blank) for name in own])
+    for person in sorted({person for group in raters for person in group}):
+        rows = [
+            (person, "human", name, *[""] * len(taxonomy.keys))
+            for name, group in zip(names, raters, strict=True)
+            if person in group
+        ]
+        write_csv(out / "sheets" / f"{person}.csv", ("annotator", "kind", "image", *taxonomy.keys), rows)
     write_csv(
         out / "photos.csv",
         ("image", "people"),
-        [(name, " ".join(people[number] for number in group)) for name, group in zip(names, raters, strict=True)],
+        [(name, " ".join(group)) for name, group in zip(names, raters, strict=True)],
     )
     questions = [f"{attribute.key}: {attribute.question}" for attribute in taxonomy.attributes]
     write_text(out / "questions.txt", _INSTRUCTION + "\n".join(questions) + "\n")
@@ -87,24 +88,6 @@ For each photo of your sheet and each question below, write 1 where the answer c
 attentive onlooker, 0 where it cannot, 0.5 where you are unsure. Leave a cell empty only if you could not look.
 
 """
-
-
-def assign(photos: int, people: int, each: int, seed: int) -> list[list[int]]:
-    """For each photo, the people who label it: everybody gets ``each`` different photos, and photos get equally many
-    people, give or take one."""
-    rng = np.random.default_rng(seed)
-    seen = np.zeros(photos, dtype=np.int64)
-    groups: list[list[int]] = [[] for _ in range(photos)]
-    for person in range(people):
-        for photo in np.lexsort((rng.random(photos), seen))[:each]:  # those that fewest people have, ties at random
-            groups[photo].append(person)
-            seen[photo] += 1
-    return groups
-
-
-def _is_filled(path: Path) -> bool:
-    """Whether somebody has written an answer into a sheet."""
-    return any(any(cells[3:]) for _, cells in read_csv(path).cells)
 
 
 if __name__ == "__main__":

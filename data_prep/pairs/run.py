@@ -50,28 +50,24 @@ class PairsArguments:
         "with target mixed: the parts of the training pairs that ask for score and for attributes; none: half each",
         factory=list,
     )
-    size: int = option("training pairs to draw, as equally from the levels as they allow", 2048)
-    holdout: int | None = option("hold-out pairs to draw first, in the collection's proportions; null: a fifth", None)
-    seed: int = option("seed of the draw and of the order", 0)
+    size: int = option("training pairs to draw, as equally from the levels as they allow", 2048, least=1)
+    holdout: int | None = option(
+        "hold-out pairs to draw first, in the collection's proportions; null: a fifth", None, least=0
+    )
+    seed: int = option("seed of the draw and of the order", 0, least=0)
     exclude: list[str] = option(
         "files whose photos must not be trained on: labels.jsonl, CPRT-Bench JSON, or an id a line", factory=list
     )
     duplicates: str = option("duplicates to keep off the other side", "near", choices=["near", "exact", "keep"])
-    duplicate_bits: int = option("near duplicates differ in at most so many of 64 hash bits", DEFAULT_THRESHOLD)
+    duplicate_bits: int = option(
+        "near duplicates differ in at most so many of 64 hash bits", DEFAULT_THRESHOLD, least=0, most=16
+    )
     models: list[str] = option("checkpoints, one a family, in whose tokens pairs are measured", factory=list)
-    max_tokens: int = option("longest pair that --models may find, in tokens", 4096)
-    max_pixels: int | None = option("the recipe's max_pixels, for --models", None)
+    max_tokens: int = option("longest pair that --models may find, in tokens", 4096, least=1)
+    max_pixels: int | None = option("the recipe's max_pixels, for --models", None, least=1)
     taxonomy: str | None = option("YAML that extends the published taxonomy", None)
 
     def __post_init__(self) -> None:
-        for name, least in (("size", 1), ("holdout", 0), ("max_tokens", 1), ("max_pixels", 1)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ValueError(f"{name} must be at least {least}, not {value}")
-        if self.seed < 0:
-            raise ValueError(f"seed must not be negative, not {self.seed}")
-        if not 0 <= self.duplicate_bits <= 16:
-            raise ValueError(f"duplicate_bits must be from 0 to 16, not {self.duplicate_bits}")
         if self.target != "score" and self.prompt != "taxonomy":
             raise ValueError(f"target {self.target} needs prompt taxonomy, which tells the model the keys")
         if self.shares and self.target != MIXED:
@@ -88,8 +84,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     taxonomy = Taxonomy.load(args.taxonomy)
     # Of mixed pairs, that of attributes: the hold-out is asked so, and the adapter where nobody says otherwise.
     prompt = build(args.prompt, "attributes" if args.target == MIXED else args.target, taxonomy)
-    labels = read_labels(args.labels, taxonomy)
-    _check_labels(labels, args.labels)
+    labels = read_labels(args.labels, taxonomy, needed=("image", "labels"))
     root = image_root(args.images)
     excluded = read_exclusions(args.exclude, root)
     for line in excluded.notes:
@@ -205,13 +200,6 @@ def _twins(names: Sequence[str], prints: Sequence[Fingerprint], args: PairsArgum
         return {}
     groups = clusters(prints, args.duplicate_bits if args.duplicates == "near" else None)
     return {names[i]: {names[j] for j in group} for group in groups for i in group}
-
-
-def _check_labels(labels: Sequence[Label], path: str) -> None:
-    for row, label in enumerate(labels, start=1):
-        for name in ("image", "labels"):
-            if getattr(label, name) is None:
-                raise InputError.at(path, f"is missing in row {row} ({label.id!r})", field=name)
 
 
 def _report(

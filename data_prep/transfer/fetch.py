@@ -6,6 +6,7 @@ Our own, because ``huggingface_hub`` goes on with a partial file without asking 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -13,17 +14,17 @@ import ssl
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from tqdm import tqdm
 
 from cprt import __version__
-from cprt.config import fits
 from cprt.errors import InputError
 from cprt.models.rate_limiter import LONGEST_WAIT, delay, is_retried, retry_after
 from cprt.provenance import file_digest
-from cprt.records import read_object, write_json
+from cprt.records import read_json, write_json
+from cprt.values import read_fields
 
 if TYPE_CHECKING:
     import httpx2
@@ -168,13 +169,8 @@ class _Download:
 
     def _start(self) -> _Start:
         """What the partial file is the start of; an empty one where there is none to go on with."""
-        try:
-            kept = read_object(self.note)
-        except InputError:
-            kept = {}
-        hints = get_type_hints(_Start)
-        if kept.keys() == hints.keys() and all(fits(kept[name], hints[name]) for name in hints):
-            start = _Start(**kept)
+        with contextlib.suppress(InputError):
+            start = read_fields(_Start, read_json(self.note), self.note)
             if start.url == self.url and self.partial.is_file():
                 return start
         return self._anew()

@@ -6,7 +6,6 @@ The library speaks to the address in HF_ENDPOINT, where that is set.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from cprt.errors import InputError
 from cprt.files import is_safe_path
 from cprt.provenance import file_digest
 from cprt.services.hub import limit_patience, reason
+from cprt.values import SHA256, complaint, ruled
 from data_prep.transfer.fetch import is_address
 
 
@@ -27,21 +27,18 @@ class HubFiles:
     A ``revision`` that is no commit (a branch, a tag) is looked up once; the record then holds the commit.
     """
 
-    repo: str
-    revision: str
-    files: dict[str, str | None]
+    repo: str = ruled(matches=(r"\S+", "a name"))
+    revision: str = ruled(matches=(r"\S+", "a name"))
+    files: dict[str, str | None] = ruled()
 
     def __post_init__(self) -> None:
-        for key, value in (("repo", self.repo), ("revision", self.revision)):
-            if not isinstance(value, str) or not value.strip():
-                raise ValueError(f"labels.{key}: {value!r} is not a text")
-        if not isinstance(self.files, Mapping) or not self.files:
-            raise ValueError("labels.files: must map file names to a sha256 or null")
+        if not self.files:
+            raise InputError.at("labels", "must map file names to a sha256 or null", field="files")
         for name, sha256 in self.files.items():
-            if not isinstance(name, str) or not is_safe_path(name) or name.startswith("."):
-                raise ValueError(f"labels.files: {name!r} is not a file name")
-            if sha256 is not None and not re.fullmatch("[0-9a-f]{64}", str(sha256)):
-                raise ValueError(f"labels.files.{name}: {sha256!r} is not 64 hex digits, or null")
+            if not is_safe_path(name) or name.startswith("."):
+                raise InputError.at("labels", f"{name!r} is not a file name", field="files")
+            if wrong := complaint(sha256, {"matches": SHA256}):
+                raise InputError.at("labels", wrong, field=f"files.{name}")
 
 
 def missing(wanted: HubFiles, out: Path, record: Mapping[str, Any]) -> list[str]:

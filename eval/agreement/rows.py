@@ -10,13 +10,12 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from numpy.typing import NDArray
 
-from cprt.answers import STATUSES
+from cprt import records
 from cprt.errors import InputError
 from cprt.metrics.agreement import KINDS, MISSING
-from cprt.numbers import number
-from cprt.records import read_jsonl
 from cprt.tables import read_csv
 from cprt.taxonomy import Taxonomy
+from cprt.values import number
 
 _SUFFIX = re.compile(r"\.(?:jpe?g|png|webp|bmp|gif|tiff?)$", re.IGNORECASE)
 
@@ -61,26 +60,15 @@ def _label(cell: str, path: str | Path, line: int, key: str) -> float | None:
 
 def read_annotations(path: str | Path, taxonomy: Taxonomy) -> Iterator[Row]:
     """The rows of an annotations file, all of models. Raises InputError naming line and field."""
-    found = False
-    for line, row in read_jsonl(path):
-        for name in ("id", "annotator"):
-            if not isinstance(row.get(name), str) or not row[name].strip():
-                raise InputError.at(path, "must be a non-empty text", line, name)
-        if row.get("status") not in STATUSES:
-            raise InputError.at(path, f"must be one of {', '.join(STATUSES)}", line, "status")
-        labels, status = row.get("labels"), row["status"]
-        if (status == "ok") != isinstance(labels, dict) or (status != "ok" and labels is not None):
-            raise InputError.at(path, "must be an object where status is ok, null elsewhere", line, "labels")
-        for key, value in (labels or {}).items():
+    for line, row in records.read_annotations(path):
+        labels = row.labels or {}
+        for key, value in labels.items():
             if key not in taxonomy.keys:
                 raise InputError.at(path, "is not an attribute of the taxonomy", line, f"labels.{key}")
             if value is not None and (isinstance(value, bool) or value not in (0, 0.5, 1)):
                 raise InputError.at(path, f"{value!r} is not 0, 0.5 or 1", line, f"labels.{key}")
-        values = [(labels or {}).get(key) for key in taxonomy.keys]
-        found = True
-        yield Row(f"{path}:{line}", row["annotator"], "model", image_name(row["id"]), values, status)
-    if not found:
-        raise InputError.at(path, "has no rows")
+        values = [labels.get(key) for key in taxonomy.keys]
+        yield Row(f"{path}:{line}", row.annotator, "model", image_name(row.id), values, row.status)
 
 
 def image_name(image: str) -> str:

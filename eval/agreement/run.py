@@ -20,6 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from cprt import paper
 from cprt.answers import STATUSES
 from cprt.config import option, parse, run
 from cprt.metrics.agreement import KINDS, MISSING, measure
+from cprt.pages.words import show
 from cprt.provenance import run_path, sign, write_run
 from cprt.records import write_json
 from cprt.taxonomy import LEVELS, Taxonomy
@@ -153,7 +155,7 @@ def print_report(result: dict[str, Any], taxonomy: Taxonomy, out: str) -> None:
         pooled = result["models_on_all_images"]["pooled"]["overall"]
         print(
             f"  all figures are over the {result['images_compared']} images that people and models answered; over all "
-            f"images models agree on {_percent(pooled['agreement'])}, kappa {_figure(pooled['kappa'])}"
+            f"images models agree on {_percent(pooled['agreement'])}, kappa {show(pooled['kappa'])}"
         )
     for row in result["annotators"]:
         lost = {status: count for status, count in row["status_counts"].items() if count and status != "ok"}
@@ -164,12 +166,10 @@ def print_report(result: dict[str, Any], taxonomy: Taxonomy, out: str) -> None:
     print(f"\n{'Table 2':<{width}}  {'items':>6}  {'agreement':>22}  {'kappa':>24}  {'paper':>6} {'kappa':>6}")
     for row in result["table2"]:
         published = row["paper"] or {}
-        ours = (
-            f"{_percent(row['agreement'], row['ci']['agreement']):>22}  {_figure(row['kappa'], row['ci']['kappa']):>24}"
-        )
+        ours = f"{_percent(row['agreement'], row['ci']['agreement']):>22}  {show(row['kappa'], row['ci']['kappa']):>24}"
         print(
             f"{row['comparison']:<{width}}  {row['n']:>6}  {ours}  {_percent_of(published.get('agreement_percent')):>6}"
-            f" {_figure(published.get('kappa')):>6}"
+            f" {show(published.get('kappa')):>6}"
         )
     _print_parts(result, taxonomy)
 
@@ -193,28 +193,19 @@ def _print_parts(result: dict[str, Any], taxonomy: Taxonomy) -> None:
     )
     for name, (h, m, p), published in lines:
         print(
-            f"{name:<{width}}  {_percent(h['agreement']):>6} {_percent_of(published):>6} {_figure(h['kappa']):>6}"
-            f" {_figure(h['alpha']):>6}     {_percent(m['agreement']):>6} {_figure(m['kappa']):>6}"
+            f"{name:<{width}}  {_percent(h['agreement']):>6} {_percent_of(published):>6} {show(h['kappa']):>6}"
+            f" {show(h['alpha']):>6}     {_percent(m['agreement']):>6} {show(m['kappa']):>6}"
             f" {_percent(m['over_rate']):>6} {_percent(m['under_rate']):>6}"
-            f" {_percent(m['signed_difference'], sign='+'):>7}"
-            f"   {_percent(p['agreement']):>6} {_figure(p['kappa']):>6}"
+            f" {show(m['signed_difference'], form='+.1%'):>7}"
+            f"   {_percent(p['agreement']):>6} {show(p['kappa']):>6}"
         )
 
 
-def _percent(value: float | None, interval: Sequence[float] | None = None, sign: str = "") -> str:
-    if value is None:
-        return "-"
-    return f"{100 * value:{sign}.1f}%" + (f" [{100 * interval[0]:.1f}, {100 * interval[1]:.1f}]" if interval else "")
+_percent = partial(show, form=".1%")
 
 
 def _percent_of(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f}%"
-
-
-def _figure(value: float | None, interval: Sequence[float] | None = None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.3f}" + (f" [{interval[0]:.3f}, {interval[1]:.3f}]" if interval else "")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from cprt.config import option, parse, run
 from cprt.images import image_root
-from cprt.metrics.results import to_json
+from cprt.pages.words import show
 from cprt.provenance import sign, write_run
 from cprt.records import read_labels, write_json
 from cprt.taxonomy import Taxonomy
@@ -29,13 +29,14 @@ from eval.compare.results import (
     RunFigures,
 )
 from eval.compare.runs import find_runs, predictions_of, read_runs
-from eval.metrics import HEADS, show
+from eval.metrics import HEADS
 
 
 @dataclass
 class CompareArguments:
     runs: list[str] = option(
-        "folders that cprt eval wrote, or files of predictions; the first is what others are held against"
+        "folders that cprt eval wrote, or files of predictions; the first is what others are held against",
+        filled=True,
     )
     labels: str = option("labels.jsonl that they were evaluated on")
     out: str = option("folder to write", writes=("compare.json", "report.html", "*.png"))
@@ -49,8 +50,6 @@ class CompareArguments:
     taxonomy: str | None = option("YAML that extends the published taxonomy", None)
 
     def __post_init__(self) -> None:
-        if not self.runs:
-            raise ValueError("runs: the list is empty")
         if self.thumbnails and self.images is None:
             raise ValueError("thumbnails needs images")
 
@@ -81,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     out = Path(args.out)
     sign("cprt compare", out / "run.json")
-    write_json(out / "compare.json", to_json(comparison))
+    write_json(out / "compare.json", comparison)
     from eval.report.write import write_report
 
     page = write_report(

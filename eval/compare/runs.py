@@ -12,10 +12,10 @@ from typing import Any
 
 from cprt.errors import InputError
 from cprt.metrics.results import Metrics
-from cprt.numbers import is_number
 from cprt.provenance import file_digest
 from cprt.records import Label, Prediction, inside, read_object, read_predictions
 from cprt.taxonomy import Taxonomy
+from cprt.values import is_number
 from eval.metrics import HEADS, measure
 
 _FILE = "predictions.jsonl"

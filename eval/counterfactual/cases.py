@@ -37,17 +37,10 @@ class Case:
     fingerprint: bool
 
 
-def confident(
-    labels: Sequence[Label], runs: Mapping[str, Mapping[str, Prediction]], tolerance: float, labels_file: str
-) -> list[Label]:
-    """Labels on which every run has a score within ``tolerance`` of the truth. Raises InputError for rows without the
-    image or the attributes that the experiment needs.
-    """
+def confident(labels: Sequence[Label], runs: Mapping[str, Mapping[str, Prediction]], tolerance: float) -> list[Label]:
+    """Labels on which every run has a score within ``tolerance`` of the truth."""
     kept = []
-    for row, label in enumerate(labels, start=1):
-        for name in ("image", "labels"):
-            if getattr(label, name) is None:
-                raise InputError.at(labels_file, f"is missing in row {row} ({label.id!r})", field=name)
+    for label in labels:
         scores = [run[label.id].score if label.id in run else None for run in runs.values()]
         if all(score is not None and abs(score - label.score) < tolerance for score in scores):
             kept.append(label)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from cprt.files import write_text
-from cprt.pages.listing import Cell, Column, Listing, Part, cell, level
+from cprt.pages.listing import Cell, Column, Columns, Part, cell, level, listing
 from cprt.pages.render import figure, render
 from cprt.pages.thumbnails import inside, thumbnails
 from cprt.scoring import level_of
@@ -33,14 +33,21 @@ def write_page(
     runs = list(summary["runs"])
     by_photo = {(row["id"], row["run"]): row for row in rows}
     picture_of = {id: number for number, id in enumerate(pictures)}
-    columns = [Column("Photo", "id"), Column("Group", choose=True), Column("Truth"), *(Column(run) for run in runs)]
-    content: list[list[Cell]] = []
-    for case in cases:
-        truth: list[Part] = [level(case.level_before), figure(case.truth_before)]
-        without: list[Part] = [("without faces", "quiet"), level(case.level_after), figure(case.truth_after)]
-        answers = [_answers(by_photo[case.id, run], taxonomy) for run in runs]
-        photo = cell(case.id, [case.id], picture=picture_of.get(case.id))
-        content.append([photo, case.group, cell(figure(case.truth_after), truth, without), *answers])
+
+    def truth(case: Case) -> Cell:
+        before: list[Part] = [level(case.level_before), figure(case.truth_before)]
+        after: list[Part] = [("without faces", "quiet"), level(case.level_after), figure(case.truth_after)]
+        return cell(figure(case.truth_after), before, after)
+
+    def answers(run: str) -> Callable[[Case], Cell]:
+        return lambda case: _answers(by_photo[case.id, run], taxonomy)
+
+    columns: Columns = (
+        (Column("Photo", "id"), lambda case: cell(case.id, [case.id], picture=picture_of.get(case.id))),
+        (Column("Group", choose=True), lambda case: case.group),
+        (Column("Truth"), truth),
+        *((Column(run), answers(run)) for run in runs),
+    )
     page = render(
         "counterfactual",
         title=f"Would judges see the risk without faces? {len(cases)} photos",
@@ -50,7 +57,7 @@ def write_page(
             for run in runs
         },
         asked={run: summary["runs"][run]["prompt"] for run in runs},
-        answers=Listing("answers", columns, content, size=25),
+        answers=listing("answers", cases, columns, size=25),
         pictures=list(pictures.values()),
         shows_pictures=True,
     )

@@ -23,20 +23,17 @@ def draw(path: Path, rows: Sequence[dict[str, Any]], summary: Mapping[str, Any],
     again, the dashed black one the truth's mean over the same photos. The bands of the levels are shaded. A photo
     without a score before and after cannot be drawn; each panel says how many.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     groups = [group for group in GROUPS if any(row["group"] == group for row in rows)]
     runs = list(summary["runs"])
     figure = Figure(figsize=(1.4 + 2.5 * len(groups), 0.9 + 3.0 * len(runs)), layout="constrained")
-    FigureCanvasAgg(figure)
     grid = figure.subplots(len(runs), len(groups), sharex=True, sharey=True, squeeze=False)
-    tops = (1.0, *taxonomy.lower_bounds[:-1])
     for panels, run in zip(grid, runs, strict=True):
         for panel, group in zip(panels, groups, strict=True):
             own = [row for row in rows if row["run"] == run and row["group"] == group]
             scored = [row for row in own if row["before"] is not None and row["after"] is not None]
-            for low, top, color in zip(taxonomy.lower_bounds, tops, LEVEL_COLORS, strict=True):
+            for (low, top), color in zip(taxonomy.bands, LEVEL_COLORS, strict=True):
                 panel.axhspan(low, top, color=color, alpha=0.10, linewidth=0)
             for row in scored:
                 panel.plot([0, 1], [row["before"], row["after"]], color=_COLORS[group], alpha=0.3, linewidth=0.8)

@@ -8,14 +8,8 @@ own labels (``--annotations``) name a fingerprint, it stays.
 
 A judge that is not greedy seldom says the same twice, and photos on which it was near the truth are chosen: with
 ``--control`` the plain question is asked again as well. What changes there is the judge's own doing, and ``net_change``
-is the difference between the two questions, asked afresh. Files in ``OUT``:
-
-* ``answers.jsonl``: every reply, durable as it comes. Run the same command again after a kill: only what is missing is
-  asked.
-* ``selection.jsonl``: the photos, their group (face, id, other) and their truth before and after.
-* ``counterfactual.jsonl``: a row for each run and photo; ``summary.json``: means and shares of each run and group, with
-  intervals, and as a table in ``table.csv``, ``.tex`` and ``.md``; ``change.png``; ``run.json``.
-* ``report.html``: the answers of all runs to each photo, side by side.
+is the difference between the two questions, asked afresh. Every reply is kept as it comes: after a kill the same
+command asks only what is missing. docs/files.md lists what lies in ``OUT``.
 """
 
 from __future__ import annotations
@@ -30,7 +24,8 @@ from cprt.answers import Answer
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.images import check_images, image_root
-from cprt.models.ask import ask, by_weights, hash_photos, open_models, raise_first
+from cprt.models.ask import ask, by_weights, open_models, raise_first
+from cprt.models.missing import hash_photos
 from cprt.models.outcome import Outcome, find_outcomes
 from cprt.models.response_cache import ResponseCache
 from cprt.provenance import sign, write_run
@@ -102,9 +97,8 @@ Row = dict[str, Any]
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Command line of ``cprt counterfactual``."""
-    (args,) = parse(
-        CounterfactualArguments, argv, prog="cprt counterfactual", description=(__doc__ or "").partition("\n")[0]
-    )
+    about = (__doc__ or "").partition("\n")[0]
+    (args,) = parse(CounterfactualArguments, argv, prog="cprt counterfactual", description=about)
     taxonomy = Taxonomy.load(args.taxonomy)
     if FACES not in taxonomy.keys:
         raise InputError(f"{args.taxonomy}: without {FACES!r} there is nothing to leave out")
@@ -112,7 +106,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     judges = read_judges(args.select_by or args.runs)
     opened = open_models([one.spec for one in runs], args.allow_remote, Path(args.out) / ANSWERS)
     models = {one.name: model for one, model in zip(runs, opened, strict=True)}
-    labels, root = read_labels(args.labels, taxonomy), image_root(args.images)
+    labels, root = read_labels(args.labels, taxonomy, ("image", "labels")), image_root(args.images)
     for name, predictions in [*judges.items(), *((one.name, one.predictions) for one in runs)]:
         strangers = predictions.keys() - {label.id for label in labels}
         if strangers:
@@ -132,7 +126,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 for case in cases
             ]
             requests = {key: request for of_case in asked for key, request in of_case}
-            ask(models[one.name], requests, cache, label=one.name)
+            ask(models[one.name], requests.values(), cache, label=one.name)
             found = find_outcomes(requests, cache, reader(taxonomy, one.prompt), one.spec)
             of_run[one.name] = compare(one, cases, [[found[key] for key, _ in of_case] for of_case in asked], taxonomy)
     rows = [row for one in runs for row in of_run[one.name]]
@@ -151,10 +145,8 @@ def choose(
     args: CounterfactualArguments, labels: Sequence[Label], judges: Mapping[str, Predictions], taxonomy: Taxonomy
 ) -> tuple[list[Case], dict[str, Any]]:
     """The photos to ask about, and how they were chosen. Raises InputError where no photo is left, and says why."""
-    alone = {
-        name: len(confident(labels, {name: judge}, args.confidence, args.labels)) for name, judge in judges.items()
-    }
-    sure = confident(labels, judges, args.confidence, args.labels)
+    alone = {name: len(confident(labels, {name: judge}, args.confidence)) for name, judge in judges.items()}
+    sure = confident(labels, judges, args.confidence)
     for name, judge in judges.items():
         if all(row.score is None for row in judge.values()):
             raise InputError(f"{name} has no score on any of {len(labels)} photos: leave it out of the selection")

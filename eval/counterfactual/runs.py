@@ -15,10 +15,19 @@ from cprt.models.spec import ModelSpec, Request
 from cprt.prompts import Prompt, assuming_faces_anonymised, recall
 from cprt.records import Prediction, inside, read_object, read_predictions
 from cprt.taxonomy import Taxonomy
+from cprt.values import read_fields
 from eval.compare.runs import predictions_of, run_names
 
 Predictions = dict[str, Prediction]  # by id
-Place = dict[str, str | None]  # of an endpoint: its base_url, and the api_key_env of the key that goes there
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the endpoint of a run is, and the variable of the key that goes there."""
+
+    run: str
+    base_url: str
+    api_key_env: str | None = None
 
 
 @dataclass(frozen=True)
@@ -78,7 +87,7 @@ def read_runs(
     records = {name: read_object(Path(folder) / "run.json") for name, folder in zip(names, folders, strict=True)}
     if base_url is not None:
         _check_one_key(records)
-        places = {name: {"base_url": base_url, "api_key_env": api_key_env} for name in names}
+        places = {name: Place(name, base_url, api_key_env) for name in names}
     return [
         _read_run(folder, name, records[name], taxonomy, places.get(name))
         for folder, name in zip(folders, names, strict=True)
@@ -89,16 +98,11 @@ def _read_endpoints(rows: Sequence[Mapping[str, Any]], runs: Sequence[str]) -> d
     """Name of a run -> where its endpoint is."""
     places: dict[str, Place] = {}
     for number, row in enumerate(rows, start=1):
-        where, name = f"endpoints[{number}]", str(row.get("run"))
-        unknown = row.keys() - {"run", "base_url", "api_key_env"}
-        if unknown:
-            raise InputError.at(where, "unknown field (there are run, base_url, api_key_env)", field=str(unknown.pop()))
-        if name not in runs or name in places:
-            known = f"is not one of {', '.join(runs)}, each once"
-            raise InputError.at(where, known, field="run")
-        if not row.get("base_url"):
-            raise InputError.at(where, "is missing", field="base_url")
-        places[name] = {"base_url": row["base_url"], "api_key_env": row.get("api_key_env")}
+        where = f"endpoints[{number}]"
+        place = read_fields(Place, row, where, hidden=("base_url", "api_key_env"))
+        if place.run not in runs or place.run in places:
+            raise InputError.at(where, f"is not one of {', '.join(runs)}, each once", field="run")
+        places[place.run] = place
     return places
 
 
@@ -128,7 +132,7 @@ def _read_run(folder: str, name: str, record: Any, taxonomy: Taxonomy, place: Pl
         if row.pop("base_url", None):
             if place is None:
                 raise InputError.at(file, "asked an endpoint: name it with --base_url", field="base_url")
-            row |= place
+            row |= {"base_url": place.base_url, "api_key_env": place.api_key_env}
         spec = ModelSpec.read(row, str(file))
         model, adapter = record["model"], record.get("adapter")
     except InputError:
@@ -140,7 +144,7 @@ def _read_run(folder: str, name: str, record: Any, taxonomy: Taxonomy, place: Pl
     if adapter != spec.identity.get("adapter"):
         raise InputError.at(file, f"the adapter {spec.adapter} has changed since", field="adapter")
     predictions = {prediction.id: prediction for prediction in read_predictions(Path(folder) / "predictions.jsonl")}
-    held = "structured" in inside(record, "decoding")
+    held = {"structured", "not_structured"} & inside(record, "decoding").keys()
     form = structure(plain.target, taxonomy, plain.score_key) if held else None
     guess = structure(plain.target, taxonomy, plain.score_key, in_order=False)
     return EvalRun(name, spec, plain, assuming_faces_anonymised(plain, taxonomy), predictions, form, guess)

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cprt.answers import STATUSES
-from cprt.metrics.severity import wilson_interval
+from cprt.metrics.bootstrap import interval, resample, wilson_interval
+from cprt.pages.words import show
 from eval.counterfactual.cases import GROUPS
 from eval.tables import Cell, Table
 
@@ -84,8 +85,9 @@ def _interval(values: NDArray[np.float64], resamples: int, seed: int) -> list[fl
     """95% percentile bootstrap of a mean; None for fewer than two values."""
     if len(values) < 2:
         return None
-    drawn = np.random.default_rng(seed).integers(len(values), size=(resamples, len(values)))
-    return [float(bound) for bound in np.percentile(values[drawn].mean(axis=1), [2.5, 97.5])]
+    return interval(
+        np.concatenate([values @ weights for weights in resample(len(values), resamples, seed)]) / len(values)
+    )
 
 
 def summary_table(summary: Mapping[str, Any]) -> Table:
@@ -141,20 +143,15 @@ def report(summary: Mapping[str, Any], out: Path) -> None:
     for name, figures in summary["runs"].items():
         for group in (group for group in ("all", *GROUPS) if figures[group]["n"]):
             part = figures[group]
-            change = f"{_interval_of(part, 'change')} ({_show(part['truth_change'], '+')})"
+            change = f"{_interval_of(part, 'change')} ({show(part['truth_change'], form='+.3f')})"
             print(
                 f"{name if group == 'all' else '':<{width}}  {group:<6} {part['scored']:>4} "
-                f"{_show(part['before']):>7} {_show(part['again']):>6} {_show(part['after']):>6}  "
+                f"{show(part['before']):>7} {show(part['again']):>6} {show(part['after']):>6}  "
                 f"{change:<32} {_interval_of(part, 'net_change'):<23} "
-                f"{_show(part['moved_down'])} ({_show(part['truth_moved_down'])})"
+                f"{show(part['moved_down'])} ({show(part['truth_moved_down'])})"
             )
     print("In brackets: what the truth does. Again: the same question a second time; net: after minus again.")
 
 
 def _interval_of(part: Mapping[str, Any], name: str) -> str:
-    bounds = part["ci"][name]
-    return _show(part[name], "+") + (" [{:+.3f}, {:+.3f}]".format(*bounds) if bounds else "")
-
-
-def _show(value: float | None, sign: str = "") -> str:
-    return "-" if value is None else f"{value:{sign}.3f}"
+    return show(part[name], part["ci"][name], "+.3f")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,8 +9,8 @@ from typing import Any
 from cprt.metrics.attribute_rows import HEADS as ATTRIBUTE_HEADS
 from cprt.metrics.attribute_rows import attribute_rows, costliest
 from cprt.metrics.results import Metrics
-from cprt.pages.colors import DARK, LIGHT
-from cprt.pages.listing import Cell, Column, Listing, Part, cell, level
+from cprt.pages.listing import Cell, Column, Columns, Listing, Part, cell, level, listing
+from cprt.pages.plots import in_both_themes
 from cprt.pages.render import figure, render
 from cprt.paper import table6
 from cprt.records import Label, Prediction, inside
@@ -52,6 +51,7 @@ def page(
     return render(
         "report",
         title=f"Privacy judges on {len(labels):,} photos",
+        labelled=len(labels),
         levels=LEVELS,
         by_level={level: levels[level] for level in LEVELS},
         heads=HEADS,
@@ -69,6 +69,7 @@ def page(
         error_groups=worked.error_groups(metrics, taxonomy),
         attributes={name: found for name in runs if (found := attribute_rows(metrics[name], taxonomy))},
         attribute_heads=ATTRIBUTE_HEADS,
+        of_probabilities=[head for head, (part, _) in ATTRIBUTE_HEADS.items() if part == "chances"],
         costliest={name: costliest(metrics[name], taxonomy) for name in runs},
         few_scores={name: worked.few_scores(found) for name, found in runs.items()},
         provenance={name: worked.provenance(records.get(name, {})) for name in runs},
@@ -104,62 +105,51 @@ class _Lists:
         self.picture_of = {id: number for number, id in enumerate(pictured)}
 
     def errors(self, rows: Sequence[ListedRow]) -> Listing:
-        columns = (
-            *self._photo_columns(),
-            Column("Predicted level", "level", choose=True),
-            Column("True", "number"),
-            Column("Predicted", "number"),
-            Column("Error", "number"),
-            Column("Size", "number"),
-            *self._answer_columns(),
+        columns: Columns = (
+            *self._photo(),
+            (Column("Predicted level", "level", choose=True), lambda row: str(row.level)),
+            (Column("True", "number"), lambda row: figure(row.label.score)),
+            (Column("Predicted", "number"), lambda row: figure(row.prediction.score)),
+            (Column("Error", "number"), lambda row: figure(row.error, "+")),
+            (Column("Size", "number"), lambda row: figure(abs(row.error))),
+            *self._answer(),
         )
-        return Listing("errors", columns, [self._error(row) for row in rows], _ANSWERS, 7, 100)
-
-    def _error(self, row: ListedRow) -> list[Cell]:
-        assert row.prediction is not None and row.error is not None
-        figures = figure(row.label.score), figure(row.prediction.score), figure(row.error, "+"), figure(abs(row.error))
-        return [*self._photo(row), str(row.level), *figures, *self._answer(row)]
+        return listing("errors", rows, columns, noun=_ANSWERS, sorted_by=7, size=100)
 
     def unscored(self, rows: Sequence[ListedRow]) -> Listing:
-        columns = (
-            *self._photo_columns(),
-            Column("True", "number"),
-            Column("Status", choose=True),
-            *self._answer_columns(),
+        columns: Columns = (
+            *self._photo(),
+            (Column("True", "number"), lambda row: figure(row.label.score)),
+            (Column("Status", choose=True), lambda row: row.status),
+            *self._answer(),
         )
-        content = [[*self._photo(row), figure(row.label.score), row.status, *self._answer(row)] for row in rows]
-        return Listing("unscored", columns, content, _ANSWERS, size=100)
+        return listing("unscored", rows, columns, noun=_ANSWERS, size=100)
 
     def photos(self, photos: Sequence[Sequence[ListedRow]]) -> Listing:
         """Every photo; ``photos`` as ``judged`` gives them, in the order in which the page numbers them."""
-        columns = (
-            Column("Photo", "id"),
-            Column("True level", "level", choose=True),
-            Column("True", "number"),
-            Column("Predicted by each run"),
-            Column("Largest error", "number"),
-            Column("Without a score", "number", choose=True),
-            Column("Attributes", choose=True),
-        )
-        content = []
-        for of_photo in photos:
-            label = of_photo[0].label
-            errors = [row.error for row in of_photo if row.error is not None]
+
+        def errors(of_photo: Sequence[ListedRow]) -> list[float]:
+            return [row.error for row in of_photo if row.error is not None]
+
+        def verdicts(of_photo: Sequence[ListedRow]) -> Cell:
             lines: list[list[Part]] = [[(row.run, "quiet"), *self._verdict(row)] for row in of_photo[:_MOST_RUNS]]
             if len(of_photo) > _MOST_RUNS:
                 lines.append([(f"and {len(of_photo) - _MOST_RUNS} more", "quiet")])
-            content.append(
-                [
-                    self._link(label),
-                    str(label.level),
-                    figure(label.score),
-                    cell([row.run for row in of_photo if row.error is not None], *lines),
-                    figure(max(errors, key=abs), "+") if errors else None,
-                    str(len(of_photo) - len(errors)),
-                    self._attributes(label, None),
-                ]
-            )
-        return Listing("photos", columns, content, sorted_by=None)
+            return cell([row.run for row in of_photo if row.error is not None], *lines)
+
+        columns: Columns = (
+            (Column("Photo", "id"), lambda rows: self._link(rows[0].label)),
+            (Column("True level", "level", choose=True), lambda rows: str(rows[0].label.level)),
+            (Column("True", "number"), lambda rows: figure(rows[0].label.score)),
+            (Column("Predicted by each run"), verdicts),
+            (
+                Column("Largest error", "number"),
+                lambda rows: figure(max(errors(rows), key=abs), "+") if errors(rows) else None,
+            ),
+            (Column("Without a score", "number", choose=True), lambda rows: str(len(rows) - len(errors(rows)))),
+            (Column("Attributes", choose=True), lambda rows: self._attributes(rows[0].label, None)),
+        )
+        return listing("photos", photos, columns)
 
     def answers(self, photos: Sequence[Sequence[ListedRow]]) -> list[dict[str, Any]]:
         """What the page of each photo shows: the truth, and (run, verdict, answer) of every run."""
@@ -173,7 +163,11 @@ class _Lists:
                     *self._chips(of_photo[0].label, None),
                 ],
                 "answers": [
-                    [row.run, [*self._verdict(row), *self._named(row)], _cut(row.said, _WHOLE_ANSWER)]
+                    [
+                        row.run,
+                        [*self._verdict(row), *(self._chips(row.label, row.named) if row.named is not None else [])],
+                        _cut(row.said, _WHOLE_ANSWER),
+                    ]
                     for row in of_photo
                 ],
             }
@@ -182,34 +176,27 @@ class _Lists:
 
     # --- Cells
 
-    @staticmethod
-    def _photo_columns() -> tuple[Column, ...]:
-        return Column("Photo", "id"), Column("Run", choose=True), Column("True level", "level", choose=True)
+    def _photo(self) -> Columns:
+        return (
+            (Column("Photo", "id"), lambda row: self._link(row.label)),
+            (Column("Run", choose=True), lambda row: row.run),
+            (Column("True level", "level", choose=True), lambda row: str(row.label.level)),
+        )
 
-    @staticmethod
-    def _answer_columns() -> tuple[Column, ...]:
-        return Column("Answer"), Column("Attributes", choose=True)
+    def _answer(self) -> Columns:
+        return (
+            (Column("Answer"), lambda row: _cut(" ".join(row.said.split()), _ANSWER)),
+            (Column("Attributes", choose=True), lambda row: self._attributes(row.label, row.named)),
+        )
 
     def _link(self, label: Label) -> Cell:
         link = label.id, "", f"#photo-{self.place[label.id]}"
         return cell(label.id, [link], picture=self.picture_of.get(label.id))
 
-    def _photo(self, row: ListedRow) -> list[Cell]:
-        return [self._link(row.label), row.run, str(row.label.level)]
-
-    def _answer(self, row: ListedRow) -> list[Cell]:
-        answer = _cut(" ".join(row.said.split()), _ANSWER)
-        named = None if row.prediction is None else row.prediction.attributes
-        return [answer, self._attributes(row.label, named)]
-
     def _attributes(self, label: Label, named: Sequence[str] | None) -> Cell:
         if label.labels is None and named is None:
             return None
         return cell([self.taxonomy.names[key] for key in label.present(self.taxonomy)], self._chips(label, named))
-
-    def _named(self, row: ListedRow) -> list[Part]:
-        named = None if row.prediction is None else row.prediction.attributes
-        return [] if named is None else self._chips(row.label, named)
 
     def _chips(self, label: Label, named: Sequence[str] | None) -> list[Part]:
         """Attributes in words: the true ones, and beside an answer which of them it named, missed and made up."""
@@ -261,7 +248,4 @@ def _curves(curves: Mapping[str, Sequence[CurvePoint]]) -> dict[str, dict[str, s
 
 def _picture(panel: Panel, size: tuple[float, float]) -> dict[str, str]:
     """The plot as data URIs, in both themes."""
-    return {
-        name: "data:image/png;base64," + base64.b64encode(draw({"": panel}, theme, size)).decode()
-        for name, theme in (("light", LIGHT), ("dark", DARK))
-    }
+    return in_both_themes(lambda theme: draw({"": panel}, theme, size))

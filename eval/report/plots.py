@@ -42,7 +42,6 @@ def draw(
         note: a line or two under them all.
     """
     from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     columns = min(columns, len(panels))
@@ -52,7 +51,6 @@ def draw(
     with rc_context(style), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name in letters that the font lacks: boxes
         figure = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
-        FigureCanvasAgg(figure)
         for number, (name, panel) in enumerate(panels.items(), start=1):
             axes = figure.add_subplot(rows, columns, number)
             axes.set_title(_short(name), fontsize=11)
@@ -87,14 +85,13 @@ def scores_by_level(
 
 def score_panel(labels: Sequence[Label], predictions: Sequence[Prediction], taxonomy: Taxonomy | None = None) -> Panel:
     """Points jittered by true level. A point inside the shaded band of its level has the right level."""
-    bounds = (taxonomy or Taxonomy.default()).lower_bounds
-    tops = (1.0, *bounds[:-1])
+    bands = (taxonomy or Taxonomy.default()).bands
     score_of = {prediction.id: prediction.score for prediction in predictions}
     size = 9 if len(labels) < 1500 else 3
 
     def panel(axes: Axes, theme: Theme) -> None:
         rng = np.random.default_rng(0)  # jitter, so that points do not hide one another
-        for level, low, top, color in zip(LEVELS, bounds, tops, theme.levels, strict=True):
+        for level, (low, top), color in zip(LEVELS, bands, theme.levels, strict=True):
             axes.fill_between([level - 0.42, level + 0.42], low, top, color=color, alpha=0.16, linewidth=0)
             of_level = [score_of.get(label.id) for label in labels if label.level == level]
             scores = np.asarray([score for score in of_level if score is not None], dtype=float)

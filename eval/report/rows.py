@@ -39,6 +39,11 @@ class ListedRow:
         return "missing" if self.prediction is None else self.prediction.status
 
     @property
+    def named(self) -> list[str] | None:
+        """The attributes that the judge named."""
+        return None if self.prediction is None else self.prediction.attributes
+
+    @property
     def said(self) -> str:
         """What the judge answered, or why there is no answer."""
         return "" if self.prediction is None else self.prediction.text or self.prediction.error or ""
@@ -114,7 +119,8 @@ def reliability(prediction: ArrayLike, truth: ArrayLike, bins: int = BINS, seed:
     for number in range(bins):
         inside = t[place == number]
         n = len(inside)
-        resampled = inside[rng.integers(n, size=(1000, n))].mean(axis=1) if n > 1 else None
+        draws = (rng.integers(n, size=n) for _ in range(1000))  # one after another: memory does not grow with them
+        resampled = np.array([inside[drawn].mean() for drawn in draws]) if n > 1 else None
         rows.append(
             {
                 "bin": [float(edges[number]), float(edges[number + 1])],
@@ -204,12 +210,13 @@ def provenance(record: Mapping[str, Any]) -> dict[str, str]:
         return str(found) if isinstance(found, (str, int, float)) else ""
 
     asked = [inside("prompt", "name"), inside("prompt", "target")]
+    held, free = inside("decoding", "structured"), inside("decoding", "not_structured")
     facts = {
         "Model": inside("config", "judge", "model"),
         "Adapter": inside("config", "judge", "adapter"),
         "Revision": inside("config", "judge", "revision"),
         "Asked with": " prompt for ".join(filter(None, asked)),
-        "Answers": f"structured, by {how}" if (how := inside("decoding", "structured")) else "",
+        "Answers": f"structured, by {held}" if held else f"free: {free}" if free else "",
         "Precision": inside("dtype"),
         "On": inside("created").partition("T")[0],
         "Labels": f"{inside('inputs', 'labels', 'path')} {inside('inputs', 'labels', 'sha256')[:12]}".strip(),

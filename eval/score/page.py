@@ -12,14 +12,14 @@ from urllib.parse import quote
 
 from cprt.answers import STATUSES
 from cprt.errors import printable
-from cprt.guidance.regulations import Regulations, notes_of, regulations_of
+from cprt.guidance.regulations import Regulations
 from cprt.pages.listing import Cell, Column, Listing, Part, cell
 from cprt.pages.render import render
 from cprt.pages.thumbnails import thumbnails
 from cprt.pages.words import counted
 from cprt.scoring import format_score, level_of
 from cprt.taxonomy import Taxonomy
-from eval.score.rows import chances, contradiction, doubt, is_uncertain, most_severe_first
+from eval.score.rows import chances, contradiction, doubt, is_uncertain, laws_met, most_severe_first
 from eval.score.table import has_one_root, name_of
 
 COLUMNS = (
@@ -84,7 +84,10 @@ def page(
         unsure=len(unsure),
         has_chances=any(row.get("probable") for row in rows),
         frameworks=Regulations.published().frameworks,
-        laws=_laws(rows, taxonomy),
+        laws=[
+            {"key": key, "name": taxonomy.names[key], "notes": notes, "texts": texts}
+            for key, texts, notes in laws_met(rows, taxonomy)
+        ],
         pictures=list(pictures.values()),
         shows_pictures=with_pictures,
     )
@@ -160,18 +163,3 @@ def _advice(row: dict[str, Any], shown: Any, taxonomy: Taxonomy) -> Cell:
         for step in steps
     ]
     return cell(", ".join(taxonomy.names[step["hide"]] for step in steps), *lines)
-
-
-def _laws(rows: Sequence[dict[str, Any]], taxonomy: Taxonomy) -> list[dict[str, Any]]:
-    """What Table 4 says about every attribute that some photo has."""
-    met = {one["key"] for row in rows for one in row["attributes"] or []}
-    return [
-        {
-            "key": key,
-            "name": taxonomy.names[key],
-            "notes": notes_of(key, taxonomy),
-            "texts": regulations_of(key, taxonomy),
-        }
-        for key in taxonomy.keys
-        if key in met
-    ]

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from cprt.guidance.advice import compose, hide_in_order, without_each
-from cprt.guidance.regulations import regulations_of
+from cprt.guidance.regulations import notes_of, regulations_of
 from cprt.guidance.risk import Risk
+from cprt.metrics.calibration import widened
 from cprt.scoring import Severity
 from cprt.taxonomy import Taxonomy
 
@@ -28,17 +29,21 @@ def flag_score(stated: float | None, composed: float | None, expected: float | N
     return max((score for score in scores if score is not None), default=None)
 
 
-def probable(risk: Risk, flag_above: float | None) -> dict[str, Any]:
-    """A row's ``probable``: what follows from the probabilities of all lists that were found."""
+def probable(risk: Risk, flag_above: float | None, margin: float | None = None) -> dict[str, Any]:
+    """A row's ``probable``: what follows from the probabilities of all lists that were found.
+
+    ``margin``: how much wider than the model's own a band must be (``band_margin``).
+    """
     attributes = [
-        {"key": key, "probability": probability, "score_without": risk.without(key)}
+        {"key": key, "probability": probability, "score_without": risk.hiding(key).mean}
         for key, probability in risk.attributes.items()
         if probability >= LEAST
     ]
     exceeds = None if flag_above is None else risk.exceeds(flag_above)
     return {
         "score": risk.mean,
-        "band": list(risk.band),
+        "band": list(risk.band) if margin is None else widened(risk.band, margin)[0].tolist(),
+        "band_calibrated": margin is not None,
         "level": risk.level,
         "level_probability": risk.levels[risk.level],
         "exceeds": exceeds,
@@ -85,6 +90,14 @@ def named(
     return composed, attributes, advice
 
 
+def laws_met(
+    rows: Sequence[dict[str, Any]], taxonomy: Taxonomy
+) -> list[tuple[str, dict[str, str] | None, Sequence[str]]]:
+    """(key, what Table 4 says of it by law, notes) of every attribute that some photo has."""
+    met = {one["key"] for row in rows for one in row["attributes"] or []}
+    return [(key, regulations_of(key, taxonomy), notes_of(key, taxonomy)) for key in taxonomy.keys if key in met]
+
+
 def most_severe_first(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows with a score, the most severe first."""
     return sorted((row for row in rows if row["score"] is not None), key=lambda row: -(row["flag_score"] or 0.0))
@@ -94,8 +107,9 @@ def chances(row: dict[str, Any], shown: Any) -> list[str]:
     """In words, what a row's ``probable`` says. ``shown`` prints a score."""
     told = row["probable"]
     low, high = map(shown, told["band"])
+    holds = "in 90% of cases" if told["band_calibrated"] else "90% of its own probability is on"
     lines = [
-        f"expected {shown(told['score'])}, in 90% of cases {low} to {high}; level {told['level']} with "
+        f"expected {shown(told['score'])}, {holds} {low} to {high}; level {told['level']} with "
         f"{told['level_probability']:.0%}; states {shown(row['score'])}, level {row['level']}"
     ]
     if told["uncertain"]:

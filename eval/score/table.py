@@ -9,12 +9,11 @@ from functools import partial
 from typing import Any
 
 from cprt.errors import printable
-from cprt.guidance.regulations import notes_of, regulations_of
 from cprt.pages.words import counted
 from cprt.scoring import format_score
 from cprt.taxonomy import Taxonomy
 from eval.score.photos import Found
-from eval.score.rows import chances, contradiction, is_uncertain, most_severe_first
+from eval.score.rows import chances, contradiction, is_uncertain, laws_met, most_severe_first
 
 MOST_ROWS = 20  # beside a file that holds them all
 MOST_FAULTS = 20
@@ -84,14 +83,13 @@ def _advice(row: dict[str, Any], taxonomy: Taxonomy) -> list[str]:
 
 
 def _show_laws(rows: Sequence[dict[str, Any]], taxonomy: Taxonomy) -> None:
-    met = {one["key"] for row in rows for one in row["attributes"] or []}
-    if not met:
+    laws = laws_met(rows, taxonomy)
+    if not laws:
         return
     print("\nWhat four privacy laws say (paper, Table 4: a summary, not legal advice):")
-    for key in (key for key in taxonomy.keys if key in met):
-        texts = regulations_of(key, taxonomy)
+    for key, texts, notes in laws:
         print(f"  {key}" + ("" if texts else ": no row in Table 4"))
-        lines = [f"{framework}: {text}" for framework, text in (texts or {}).items()] + [*notes_of(key, taxonomy)]
+        lines = [f"{framework}: {text}" for framework, text in (texts or {}).items()] + [*notes]
         for line in lines:
             print(textwrap.fill(line, 110, initial_indent=" " * 4, subsequent_indent=" " * 6))
     print()

@@ -1,4 +1,5 @@
-"""Which score to flag photos from, chosen on labelled photos that took no part in training (the hold-out).
+"""What is learnt on labelled photos that took no part in training (the hold-out): which score to flag photos from, and
+how wide bands must be.
 
 Precision depends on how common level 1 is among the photos: it is said over which mix of levels it holds, and can be
 re-weighted to the mix of the photos that are to be scored.
@@ -12,7 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from cprt.errors import InputError
+from cprt.guidance.risk import BAND
 from cprt.metrics.bootstrap import interval, resample, wilson_interval
+from cprt.metrics.calibration import band_margin
+from cprt.pages.words import show
 from cprt.records import Label, Prediction
 from cprt.taxonomy import LEVELS
 
@@ -24,7 +28,8 @@ class Threshold:
     A photo without a score is not flagged: of level 1, it counts as missed. Intervals are 95% (Wilson's; the
     bootstrap's where precision is re-weighted), and take the threshold as given: it was chosen on the same rows, so
     that recall on new photos is a little lower on average. ``population`` are the shares of levels 1 to 4 that
-    precision holds for.
+    precision holds for. ``band_margin``: see ``cprt.metrics.calibration.band_margin``, over ``band_rows`` photos; None
+    where predictions have no bands, or too few.
     """
 
     score: float
@@ -39,20 +44,22 @@ class Threshold:
     without_score: int
     level_1_without_score: int
     predictions_left_aside: int
+    band_margin: float | None = None
+    band_rows: int = 0
 
     def __str__(self) -> str:
-        def with_interval(value: float, bounds: list[float] | None) -> str:
-            return f"{value:.3f}" + (f" [{bounds[0]:.3f}, {bounds[1]:.3f}]" if bounds else "")
-
         mix = " / ".join(f"{share:.0%}" for share in self.population)
         line = (
-            f"flag_above {self.score}: recall of level 1 {with_interval(self.recall, self.recall_interval)}, precision "
-            f"{with_interval(self.precision, self.precision_interval)} where levels 1 to 4 are {mix} of the photos "
+            f"flag_above {self.score}: recall of level 1 {show(self.recall, self.recall_interval)}, precision "
+            f"{show(self.precision, self.precision_interval)} where levels 1 to 4 are {mix} of the photos "
             f"({self.flagged} of {self.rows} labelled photos flagged, {self.level_1} are of level 1; "
             f"{self.without_score} had no score, {self.level_1_without_score} of them of level 1)"
         )
         others = self.predictions_left_aside
-        return line + (f"; {others} predictions are of other photos" if others else "")
+        line += f"; {others} predictions are of other photos" if others else ""
+        if self.band_margin is not None:
+            line += f"; {BAND:.0%} bands are widened by {self.band_margin:.3f} ({self.band_rows} labelled photos)"
+        return line
 
 
 def choose(
@@ -72,8 +79,9 @@ def choose(
     Raises InputError: no photo of level 1, a recall that no threshold reaches because too many photos have no score, a
     share of a level of which there is no labelled photo.
     """
-    ids = {label.id for label in labels}
-    scores = {row.id: row.score for row in predictions if row.score is not None and row.id in ids}
+    truth = {label.id: label.score for label in labels}
+    bands = {row.id: row.score_band for row in predictions if row.score_band is not None and row.id in truth}
+    scores = {row.id: row.score for row in predictions if row.score is not None and row.id in truth}
     severe = [label.id for label in labels if label.level == 1]
     if not severe:
         raise InputError.at(file, "no labelled photo is of level 1: no recall to choose by")
@@ -117,5 +125,7 @@ def choose(
         flagged=flagged,
         without_score=len(labels) - len(scores),
         level_1_without_score=len(severe) - len(found),
-        predictions_left_aside=sum(row.id not in ids for row in predictions),
+        predictions_left_aside=sum(row.id not in truth for row in predictions),
+        band_margin=band_margin([*bands.values()], [truth[id] for id in bands], BAND),
+        band_rows=len(bands),
     )

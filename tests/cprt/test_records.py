@@ -40,6 +40,14 @@ def test_labels_for_metrics_need_only_id_level_and_score(tmp_path: Path):
     assert (label.image, label.labels, label.score) == (None, None, 0.8)
 
 
+@pytest.mark.parametrize("name", ["image", "labels"])
+def test_what_a_command_needs_of_labels_must_be_there(tmp_path: Path, name: str):
+    file = write_rows(tmp_path / "l.jsonl", LABEL, LABEL | {"id": "b", name: None})
+    assert len(read_labels(file)) == 2
+    with pytest.raises(InputError, match=f"l.jsonl:2: field '{name}': is missing"):
+        read_labels(file, needed=(name,))
+
+
 @pytest.mark.parametrize(
     ("kind", "change", "field"),
     [

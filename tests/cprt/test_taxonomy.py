@@ -95,9 +95,12 @@ def test_bands_of_ones_own_move_scores_levels_and_what_answers_print(tmp_path: P
     ("text", "complaint"),
     [
         ("attributes: [{key: age, level: 3, question: 'Again?'}]", "'age' is there twice"),
-        ("attributes: [{key: pets, level: 5, question: 'Are there pets?'}]", "level 5"),
-        ("attributes: [{key: Pets!, level: 4, question: 'Are there pets?'}]", "not a lower_case_name"),
-        ("attributes: [{key: pets, level: 4}]", "needs exactly key, level and question"),
+        (
+            "attributes: [{key: pets, level: 5, question: 'Are there pets?'}]",
+            "level': must be 1 to 4, not 5",
+        ),
+        ("attributes: [{key: Pets!, level: 4, question: 'Are there pets?'}]", "'Pets!' is not a lower_case_name"),
+        ("attributes: [{key: pets, level: 4}]", "field 'attributes[23].question': is missing"),
         ("attributes: pets", "must be a list"),
         ("remove: [petz]", "'petz' is not in the published taxonomy"),
         ("bands: [0.7, 0.5]", "field 'bands': must be three numbers"),
@@ -133,5 +136,5 @@ def test_attributes_have_names_in_words(tmp_path: Path):
     own = Taxonomy.load(file)
     assert (own.names["voice_print"], own.names["gait"]) == ("voice print", "way of walking")
     file.write_text("attributes: [{key: gait, level: 1, question: Seen, name: 5}]")
-    with pytest.raises(InputError, match="name must be a text"):
+    with pytest.raises(InputError, match="name': 5 is not a text"):
         Taxonomy.load(file)

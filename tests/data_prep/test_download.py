@@ -406,7 +406,7 @@ def test_an_address_that_is_none_is_refused_and_not_shown(place: Place, url: Any
     place.serve(Served(ARCHIVE))
     place.config["archives"]["val2017.tar.gz"]["url"] = url
     said = place.refused()
-    assert "archives.val2017.tar.gz.url: must be http(s)://HOST[:PORT]/PATH without a user or password" in said
+    assert "archives.val2017.tar.gz: field 'url': " in said
     assert "s3cret" not in said
 
 
@@ -536,31 +536,38 @@ BAD = {
 def test_bad_configuration_names_the_field(place: Place, field: str):
     place.serve(Served(ARCHIVE))
     place.config["archives"]["val2017.tar.gz"][field.rpartition(".")[2]] = BAD[field]
-    assert f"vispr.yaml: {field}: " in place.refused()
+    archive, _, name = field.rpartition(".")
+    assert f"vispr.yaml: {archive}: field '{name}': " in place.refused()
 
 
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (lambda config: config["archives"]["val2017.tar.gz"].pop("into"), "archives.val2017.tar.gz.into: is missing"),
-        (lambda config: config["archives"]["val2017.tar.gz"].update(sha1="x"), "archives.val2017.tar.gz.sha1: unknown"),
+        (
+            lambda config: config["archives"]["val2017.tar.gz"].pop("into"),
+            "archives.val2017.tar.gz: field 'into': is missing",
+        ),
+        (
+            lambda config: config["archives"]["val2017.tar.gz"].update(sha1="x"),
+            "archives.val2017.tar.gz: field 'sha1': unknown",
+        ),
         (
             lambda config: config["archives"].update({"../x.tar.gz": config["archives"].pop("val2017.tar.gz")}),
-            "archives.../x.tar.gz.name",
+            "archives.../x.tar.gz: field 'name'",
         ),
         (
             lambda config: config["archives"].update({"a.zip": config["archives"].pop("val2017.tar.gz")}),
-            "archives.a.zip.name: 'a.zip' is not a file name that ends in .tar.gz",
+            "archives.a.zip: field 'name': 'a.zip' is not a file name that ends in .tar.gz",
         ),
         (lambda config: config["archives"].update({"val2017.tar.gz": "http://x"}), "must be a mapping"),
         (lambda config: config["archives"].clear(), "neither archives nor labels to fetch"),
         (lambda config: config.update(only=["val2018.tar.gz"]), "only: 'val2018.tar.gz' is none of val2017.tar.gz"),
-        (lambda config: config.update(labels={"repo": "a/b", "revision": "main"}), "labels.files: is missing"),
+        (lambda config: config.update(labels={"repo": "a/b", "revision": "main"}), "labels: field 'files': is missing"),
         (
             lambda config: config.update(labels={"repo": "a/b", "revision": "main", "files": {"../x": None}}),
-            "labels.files: '../x' is not a file name",
+            "labels: field 'files': '../x' is not a file name",
         ),
-        (lambda config: config.update(attempts=0), "attempts must be above 0"),
+        (lambda config: config.update(attempts=0), "attempts must be at least 1"),
     ],
 )
 def test_a_configuration_that_makes_no_sense(place: Place, change: Callable[[dict[str, Any]], Any], complaint: str):

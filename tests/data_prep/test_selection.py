@@ -105,8 +105,8 @@ def test_the_report_compares_with_the_released_labels(vispr: Path, capsys):
     ("text", "complaint"),
     [
         ("a9_face_complete: {attribute: face}", "field 'a9_face_complete': 'face' is not an attribute"),
-        ("a9_face_complete: biometrics", "field 'a9_face_complete': needs attribute"),
-        ("a9_face_complete: {attribute: biometrics, clear: 1}", "clear: 1 is not true or false"),
+        ("a9_face_complete: biometrics", "field 'a9_face_complete': must be a mapping of attribute"),
+        ("a9_face_complete: {attribute: biometrics, clear: 1}", "clear': 1 is not true or false"),
         ("face: {attribute: biometrics}", "field 'face': is not a VISPR label"),
         ("a9_face_complete: {attribute: biometrics}", "faces: 'a10_face_partial' is not in"),
         (

@@ -266,8 +266,8 @@ def test_a_broken_csv_is_refused_with_its_line(tmp_path: Path, change: Any, comp
         ({"labels": {"pets": 1}}, r"field 'labels.pets': is not an attribute"),
         ({"labels": None}, r"field 'labels': must be an object where status is ok"),
         ({"status": "refused"}, r"field 'labels': must be an object where status is ok, null elsewhere"),
-        ({"status": "done"}, r"field 'status': must be one of ok, unparsed"),
-        ({"id": 7}, r"field 'id': must be a non-empty text"),
+        ({"status": "done"}, r"field 'status': 'done' is not one of ok, unparsed"),
+        ({"id": 7}, r"field 'id': 7 is not a text"),
     ],
 )
 def test_bad_annotations_are_refused_with_their_line(tmp_path: Path, row: dict, complaint: str):

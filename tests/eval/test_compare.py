@@ -395,7 +395,11 @@ def edit(file: Path, **changes: Any) -> None:
         ("metrics.json", {"n": 20}, r"c80/metrics.json: field 'n': 20 is not the number of labels, 90"),
         ("metrics.json", {"mae": 0.01}, r"c80/metrics.json: field 'mae': is not that of predictions.jsonl beside it"),
         ("metrics.json", {"confusion": [[1]]}, r"field 'confusion': is not that of predictions.jsonl"),
-        ("metrics.json", {"decodings": {"expected": 3}}, r"field 'decodings.expected': is not a JSON object"),
+        (
+            "metrics.json",
+            {"decodings": {"expected": 3}},
+            r"field 'decodings.expected': must be a mapping of n, coverage",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(folders, tmp_path, file, changes, complaint):

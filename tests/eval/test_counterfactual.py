@@ -310,9 +310,7 @@ def test_confident_means_every_run_near_the_truth():
     near = {f"_{width}": before(width) for width in PHOTOS}
     sure = {**near, "_31": before(31) - 0.09, "_32": before(32) - 0.11, "_33": None}
     runs = {"a": run(**near), "b": run(**sure), "c": run(**{id: s for id, s in near.items() if id != "_34"})}
-    assert [label.id for label in confident(LABELS, runs, 0.1, "l")] == ["31", "41", "42", "51", "52"]
-    with pytest.raises(InputError, match="l: field 'labels': is missing in row 1"):
-        confident([Label("x", "x.png", None, 1, 0.8, None)], {}, 0.1, "l")
+    assert [label.id for label in confident(LABELS, runs, 0.1)] == ["31", "41", "42", "51", "52"]
 
 
 def test_truth_without_faces_keeps_a_fingerprint_and_whatever_else_there_is():

@@ -12,9 +12,10 @@ from scipy import stats
 
 from cprt.errors import InputError
 from cprt.metrics.severity import paired_difference
+from cprt.pages.words import show
 from cprt.scoring import level_of
 from cprt.taxonomy import Taxonomy
-from eval.metrics import main, show
+from eval.metrics import main
 
 TRUTH = [("a", 1, 0.8), ("b", 2, 0.6), ("c", 3, 0.4), ("d", 4, 0.1), ("e", 4, 0.0)]
 
@@ -247,6 +248,9 @@ def test_probabilities_of_attributes_are_measured_and_calibrated_on_the_hold_out
     assert after["brier"] < before["brier"] and after["auc"] == pytest.approx(before["auc"])
     assert metrics["calibrated_probabilities"]["fitted"]["n"] == 60 * len(keys)
     assert metrics["decodings"]["mean"]["mae"] == pytest.approx(0.1) and metrics["certainty"]["band"]["holds"] == 1
+    band = metrics["calibrated_band"]  # every truth lies 0.1 within its band's end, and at it after calibration
+    assert band["fitted"] == {"n": 60, "margin": pytest.approx(-0.1)}
+    assert band["holds"] == 1 and band["width"] == pytest.approx(0.1)
 
 
 @pytest.mark.slow
@@ -333,3 +337,5 @@ def test_another_judge_is_compared_on_the_photos_that_both_scored(tmp_path: Path
 
 def test_what_is_undefined_is_shown_as_a_dash():
     assert (show(None), show(0.0), show(-0.1234)) == ("-", "0.000", "-0.123")
+    assert show(0.80534, [0.7, 0.9], ".1%") == "80.5% [70.0, 90.0]"
+    assert show(0.5, [-0.1, 1], "+.2f") == "+0.50 [-0.10, +1.00]"

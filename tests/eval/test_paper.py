@@ -17,9 +17,8 @@ from PIL import Image
 from cprt import paper
 from cprt.config import parse
 from cprt.errors import InputError
-from cprt.metrics.results import to_json
 from cprt.prompts import build
-from cprt.records import Label, read_labels, write_jsonl
+from cprt.records import Label, read_labels, write_json, write_jsonl
 from cprt.taxonomy import Taxonomy
 from data_prep.boundaries.run import main as learn_bands
 from eval.agreement.run import main as agree
@@ -38,10 +37,9 @@ def read(path: Path) -> list[list[str]]:
 
 
 def metrics(folder: Path, run: str, **figures: float) -> None:
-    (folder / run).mkdir(parents=True)
-    nothing = to_json(measure([], [], Taxonomy.default(), "x"))
+    nothing = vars(measure([], [], Taxonomy.default(), "x"))
     content = {**nothing, **figures, "coverage": 1.0, "ci": {name: [0.1, 0.9] for name in FIGURES}}
-    (folder / run / "metrics.json").write_text(json.dumps(content))
+    write_json(folder / run / "metrics.json", content)
 
 
 def test_the_tables_are_the_papers():

@@ -12,6 +12,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -39,7 +40,7 @@ from cprt.scoring import severity
 from cprt.taxonomy import Taxonomy
 from eval import metrics as metrics_command
 from eval.compare import run as compare_command
-from eval.judges import from_options
+from eval.judges import from_options, only_asked
 from eval.run import main
 
 REPORT = ("run.json", "report.html", "scores.png", "confusion.png", "calibration.png")  # one for all judges of a run
@@ -536,22 +537,25 @@ def test_several_processes_answer_a_part_each_and_the_last_writes(demo, tmp_path
 
 
 @pytest.mark.slow
-def test_accelerate_launch_shards_a_local_model_with_the_answers_of_one_process(demo, demo_base, evaluated, tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "accelerate.commands.accelerate_cli",
-        "launch",
-        "--multi_gpu",
-        "--num_processes",
-        "2",
-        "--main_process_port",
-        "0",
-        "-m",
-        "eval.run",
-    ]
-    done = subprocess.run([*command, *options(demo, demo_base, tmp_path)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
+@pytest.mark.parametrize("machines", [1, 2])
+def test_accelerate_launch_shards_a_local_model_with_the_answers_of_one_process(
+    demo, demo_base, evaluated, tmp_path, root, machines: int
+):
+    """Two processes of one machine, and one on each of two, as docs/evaluating.md starts them."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    launch = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch"]
+    launch += ["--config_file", "configs/accelerate/multi_gpu.yaml"]
+    running = []
+    for rank in range(machines):
+        place = ["--num_machines", str(machines), "--machine_rank", str(rank), "--num_processes", "2"]
+        place += ["--main_process_ip", "127.0.0.1", "--main_process_port", port]
+        command = [*launch, *place, "-m", "eval.run", *options(demo, demo_base, tmp_path)]
+        running.append(subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+    for process in running:
+        said, _ = process.communicate(timeout=300)
+        assert process.returncode == 0, said[-2000:]
     assert texts(tmp_path) == texts(evaluated)
     assert {path.name for path in tmp_path.glob("answers*")} == {f"answers.{rank}-of-2.jsonl" for rank in (0, 1)}
 
@@ -773,9 +777,12 @@ def test_structured_lists_have_probabilities_and_scores_of_their_own(demo, demo_
     ]
 
 
+NAMES = "with", "without", "deaf"
+
+
 def test_an_endpoint_is_sent_the_schema_and_one_without_answers_freely(demo, tmp_path, capsys):
     def judge(body: dict[str, Any]) -> Any:
-        if "response_format" not in body:
+        if body["model"] == "model-deaf" or "response_format" not in body:
             return "The score is low.", "stop"
         if body["model"] == "model-without":
             return 400, {"error": {"message": "response_format is not supported"}}
@@ -783,18 +790,25 @@ def test_an_endpoint_is_sent_the_schema_and_one_without_answers_freely(demo, tmp
         return '{"attributes": ["age"], "level": 3, "score": 0.292}', "stop"
 
     with Misbehaving(judge) as server:
-        models = [served(server.url, name, target="attributes", concurrency=1) for name in ("with", "without")]
+        models = [served(server.url, name, target="attributes", concurrency=1) for name in NAMES]
         main(with_models(demo, tmp_path, models, structured=True, limit=3))
-    row, without = rows(tmp_path / "out" / "with")[0], rows(tmp_path / "out" / "without")[0]
-    assert (row["score"], row["attributes"], without["status"]) == (0.292, ["age"], "unparsed")
+    row, *others = (rows(tmp_path / "out" / name)[0] for name in NAMES)
+    assert (row["score"], row["attributes"], [other["status"] for other in others]) == (
+        0.292,
+        ["age"],
+        ["unparsed"] * 2,
+    )
     assert "willing" not in row
-    records = [json.loads((tmp_path / "out" / name / "run.json").read_text()) for name in ("with", "without")]
-    assert [record["decoding"]["structured"] for record in records] == ["a JSON schema"] * 2
+    records = [json.loads((tmp_path / "out" / name / "run.json").read_text()) for name in NAMES]
+    assert [record["decoding"].get("structured") for record in records] == ["a JSON schema", None, None]
     assert records[0]["answers_made"] == []
-    assert records[1]["answers_made"] == [{"without": ["response_format"], "count": 3}]
     notes = [line for line in capsys.readouterr().out.splitlines() if "free ones" in line]
-    where = tmp_path / "out" / "without"
-    assert notes == [f"note: {where}: 3 answers are free ones: the endpoint takes no JSON schema"]
+    for name, record, note in zip(NAMES[1:], records[1:], notes, strict=True):
+        assert record["answers_made"] == [{"without": ["response_format"], "count": 3}]
+        assert note.startswith(f"note: {tmp_path / 'out' / name}: 3 of 3 answers are free ones: the endpoint takes no")
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert page.count("free: 3 of 3 answers do not keep to the JSON schema") == 2
+    assert page.count("structured, by a JSON schema") == 1
 
 
 def test_an_adapter_is_asked_as_it_was_trained_unless_told(adapter, tmp_path, capsys):
@@ -805,7 +819,8 @@ def test_an_adapter_is_asked_as_it_was_trained_unless_told(adapter, tmp_path, ca
     taxonomy = Taxonomy.default()
 
     def asked(adapters: list[str], target: str | None, *prompts: str) -> Any:
-        return from_options("m", adapters, prompts, target, "greedy", False, taxonomy)[0].prompt
+        judges = from_options("m", adapters, prompts, target, "greedy", False, taxonomy)
+        return only_asked(judges, [], taxonomy)[0].prompt
 
     assert asked([str(folder)], None) == asked([str(folder)], None, "taxonomy") == trained
     assert asked([], None) == asked([str(folder)], "score") == build("taxonomy", "score")

@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judge_endpoint import by_width, photo
+from judge_endpoint import by_width, photo, width_of
 from loopback import Misbehaving
 from PIL import Image
 
@@ -32,7 +32,7 @@ from cprt.answers import Answer
 from cprt.errors import InputError
 from cprt.guidance.regulations import regulations_of
 from cprt.guidance.risk import Risk
-from cprt.images import load_image
+from cprt.images import AHEAD, load_image
 from cprt.models.ask import Model
 from cprt.models.outcome import Outcome
 from cprt.models.response_cache import ResponseCache
@@ -41,9 +41,11 @@ from cprt.prompts import build
 from cprt.records import Label, Prediction, write_jsonl
 from cprt.scoring import format_score
 from cprt.taxonomy import Taxonomy
+from eval.score.asking import score_row
+from eval.score.options import ScoreArguments
 from eval.score.page import COLUMNS, page
 from eval.score.photos import Photo, find_photos
-from eval.score.run import ScoreArguments, main, score_row, settle
+from eval.score.run import main, settle
 from eval.score.threshold import choose
 
 PASSPORT = {"attributes": ["gov_ids", "biometrics", "age"], "level": 1, "score": 0.85}
@@ -127,6 +129,17 @@ def test_answers_are_structured_when_told(tmp_path):
     schema = server.bodies[1]["response_format"]["json_schema"]["schema"]
     assert schema["properties"]["attributes"]["items"]["enum"] == list(Taxonomy.default().keys)
     assert "response_format" not in server.bodies[0]
+    assert "free" not in rows_of(tmp_path / "held.jsonl")[0]
+
+
+def test_an_answer_that_an_endpoint_did_not_hold_to_the_form_says_so(tmp_path, capsys):
+    photo(tmp_path / "21.png", 21)
+    with Misbehaving(lambda body: ("0.9", "stop")) as server:
+        main([str(tmp_path), "--base_url", server.url, "--out", str(tmp_path / "r.jsonl"), "--structured", "true"])
+    (row,) = rows_of(tmp_path / "r.jsonl")
+    assert (row["score"], row["free"]) == (0.9, True) and "response_format" in server.bodies[0]
+    assert json.loads((tmp_path / "r.run.json").read_text())["free_answers"] == 1
+    assert "note: 1 of 1 answers are free ones" in capsys.readouterr().err
 
 
 def test_the_goal_of_the_advice(judge, folder, tmp_path):
@@ -304,8 +317,27 @@ def test_photos_leave_the_machine_only_when_allowed_and_with_a_word(judge, folde
         main([str(folder), "--base_url", url, "--out", str(tmp_path / "r.jsonl")])
     assert judge.bodies == []
     main([str(folder), "--base_url", url, "--out", str(tmp_path / "r.jsonl"), "--allow_remote", "true"])
-    assert "another machine: 6 images leave this one" in capsys.readouterr().err
+    assert "another machine: up to 6 images leave this one" in capsys.readouterr().err
     assert len(judge.bodies) == 6
+
+
+def test_a_photo_that_goes_or_changes_during_the_run_is_an_error_beside_the_others(tmp_path):
+    """The first question takes the last photo away and edits the one before; that one is asked as it then is."""
+    paths = [photo(tmp_path / "photos" / f"{number:04}.png", 21 + number % 2) for number in range(AHEAD + 40)]
+
+    def answer(body: dict[str, Any]) -> tuple[str, str]:
+        if len(server.bodies) == 1:
+            paths[-1].unlink()
+            photo(paths[-2], 23)
+        return str(width_of(body) / 100), "stop"
+
+    with Misbehaving(answer) as server:
+        where = ["--out", str(tmp_path / "r.jsonl"), "--base_url", server.url, "--target", "score"]
+        main([str(tmp_path / "photos"), *where, "--concurrency", "1"])
+        *_, edited, gone = rows_of(tmp_path / "r.jsonl")
+    assert (edited["status"], edited["score"]) == ("ok", 0.23)
+    assert (gone["status"], gone["error"]) == ("error", "cannot be read (No such file or directory)")
+    assert len(server.bodies) == len(paths) - 1
 
 
 def test_a_kill_loses_and_doubles_nothing(folder, tmp_path):
@@ -354,12 +386,30 @@ def test_a_local_model_says_how_probable_attributes_are(demo_base, tmp_path, cap
         left = [one["score_without"] for one in told["attributes"]]
         assert left == sorted(left) and all(one["probability"] >= 0.05 for one in told["attributes"])
         for one in told["attributes"]:
-            assert one["score_without"] == pytest.approx(risk.without(one["key"]))
-        assert f"expected {format_score(told['score'])}, in 90% of cases" in said
+            assert one["score_without"] == pytest.approx(risk.hiding(one["key"]).mean)
+        assert f"expected {format_score(told['score'])}, 90% of its own probability is on" in said
     main([str(tmp_path), *how, "--flag_above", "0.3", "--out", str(tmp_path / "r.html")])
     page = (tmp_path / "r.html").read_text()
     unsure = sum(row["probable"]["uncertain"] for row in rows)
     assert "mean severity over all lists" in page and (f"{unsure} photo" in page) is bool(unsure)
+    assert "the middle 90% of the model&#39;s own probability, which is no promise" in page
+
+    # With a hold-out whose truth lies 0.05 above each band, both ends move out by as much.
+    wanted = [{"id": str(n), "level": 1, "score": 0.85} for n in range(9)]
+    held = [row | {"status": "ok", "mean_score": 0.75, "score_band": [0.7, 0.8]} for row in wanted]
+    for name, content in (("l", wanted), ("p", held)):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in content))
+    chosen = ["--threshold_from", str(tmp_path / "p.jsonl"), "--threshold_labels", str(tmp_path / "l.jsonl")]
+    capsys.readouterr()
+    main([str(tmp_path), *how, *chosen, "--out", str(tmp_path / "r.html")])
+    assert "90% bands are widened by 0.050 (9 labelled photos)" in capsys.readouterr().out
+    page = (tmp_path / "r.html").read_text()
+    assert "hold the truth in 90% of photos like the 9 labelled ones" in page
+    main([str(tmp_path), *how, *chosen, "--out", str(out)])
+    for before, after in zip(rows, rows_of(out), strict=True):
+        low, high = before["probable"]["band"]
+        assert after["probable"]["band"] == pytest.approx([max(0, low - 0.05), min(1, high + 0.05)])
+        assert after["probable"]["band_calibrated"] and not before["probable"]["band_calibrated"]
 
 
 def test_photos_that_the_model_is_not_sure_of_are_looked_at_first(tmp_path):
@@ -819,7 +869,7 @@ def test_the_threshold_from_files_flags_the_photos(judge, folder, tmp_path, caps
         (["x", "--flag_by", "both"], "invalid choice: 'both'"),
         (["x", "--flag_by", "expected"], "flag_by expected needs --structured true"),
         (["x", "--flag_by", "composed", "--target", "score"], "flag_by composed needs target attributes"),
-        (["x", "--until_level", "1"], "until_level must be 2, 3 or 4"),
+        (["x", "--until_level", "1"], "until_level must be 2 to 4"),
         (["x", "--target", "attributes", "--prompt", "intuition"], "target attributes needs prompt taxonomy"),
         (["x", "--batch_size", "0"], "batch_size': must be at least 1"),
         (["x", "--base_url", "ftp://x"], "must be http(s)://"),

@@ -34,18 +34,18 @@ class AblateArguments:
     recipe: str = option("YAML of train/sft.py that every variant starts from")
     out: str = option("folder to write", writes=("eval.yaml",))
     variants: list[dict[str, Any]] = option(
-        "a list of mappings: name, and the options of the recipe that differ; only in the YAML", factory=list
+        "a list of mappings: name, and the options of the recipe that differ; only in the YAML",
+        factory=list,
+        filled=True,
     )
     seeds: list[int] = option("each variant is trained with each of them", factory=lambda: [0, 1, 2])
     labels: str | None = option("labels.jsonl to evaluate on; none: only train", None)
     images: str | None = option("folder that holds images/ of these labels, or images/ itself", None)
     evaluation: dict[str, Any] = option("further options of cprt eval, only in the YAML", factory=dict)
-    launch: list[str] = option("what starts a training", factory=lambda: ["accelerate", "launch"])
+    launch: list[str] = option("what starts a training", factory=lambda: ["accelerate", "launch"], filled=True)
     dry_run: bool = option("print the commands and run none", False)
 
     def __post_init__(self) -> None:
-        if not self.variants:
-            raise ValueError("variants: the list is empty")
         names = [row.get("name") for row in self.variants]
         for name in names:
             if not isinstance(name, str) or not name.replace("-", "").replace("_", "").replace(".", "").isalnum():
@@ -58,12 +58,10 @@ class AblateArguments:
                     raise ValueError(f"variants: {key} is set for each training here, and not by {row['name']}")
         if not self.seeds or len(set(self.seeds)) < len(self.seeds) or min(self.seeds) < 0:
             raise ValueError("seeds must be different whole numbers, 0 or more")
-        if len(self.variants) * len(self.seeds) < 2:
+        if self.variants and len(self.variants) * len(self.seeds) < 2:
             raise ValueError("one variant with one seed leaves nothing to compare")
         if (self.labels is None) != (self.images is None):
             raise ValueError("labels and images go together")
-        if not self.launch:
-            raise ValueError("launch: the list is empty")
 
 
 @dataclass(frozen=True)

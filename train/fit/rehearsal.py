@@ -223,7 +223,7 @@ def stand_in_processor(config: Any, max_pixels: Any) -> Any:
         return MllamaProcessor(
             MllamaImageProcessor(size=size, max_image_tiles=vision.max_num_tiles),
             fast,
-            chat_template=_TEMPLATE.replace("IMAGE", "'<|image|>'"),
+            chat_template=_TEMPLATE.replace("IMAGE", "'<start><|image|>'"),  # as Llama's begins
         )
     config.image_token_id, config.video_token_id = ids["<|image_pad|>"], ids["<|video_pad|>"]
     config.vision_start_token_id, config.vision_end_token_id = ids["<|vision_start|>"], ids["<|vision_end|>"]

@@ -38,21 +38,14 @@ VARIANTS = {
 
 @dataclass
 class FitArguments:
-    gpu: float = option("memory of the card in GB, as its maker calls it", 24.0)
+    gpu: float = option("memory of the card in GB, as its maker calls it", 24.0, above=0)
     tflops: float = option(
-        "the card's dense bfloat16 rate: 989 (H100, H200), 312 (A100), 121 (L4), 165 (RTX 4090)", 312.0
+        "the card's dense bfloat16 rate: 989 (H100, H200), 312 (A100), 121 (L4), 165 (RTX 4090)", 312.0, above=0
     )
-    utilisation: float = option("share of that rate that training reaches; 0.3 to 0.5 is usual", 0.4)
-    prompt_tokens: int = option("tokens before the photo: 774 ask for a score, 814 for attributes", 814)
-    answer_tokens: int = option("tokens behind the photo, the answer and what stands around it", 69)
+    utilisation: float = option("share of that rate that training reaches; 0.3 to 0.5 is usual", 0.4, above=0, most=1)
+    prompt_tokens: int = option("tokens before the photo: 774 ask for a score, 814 for attributes", 814, least=1)
+    answer_tokens: int = option("tokens behind the photo, the answer and what stands around it", 69, least=1)
     search: bool = option("also look for the largest micro-batch, with checkpointing, without, and in four bits", True)
-
-    def __post_init__(self) -> None:
-        for name in ("gpu", "tflops", "utilisation", "prompt_tokens", "answer_tokens"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} must be more than 0, not {getattr(self, name)}")
-        if self.utilisation > 1:
-            raise ValueError(f"utilisation must be at most 1, not {self.utilisation}")
 
 
 def main(argv: Sequence[str] | None = None) -> None:

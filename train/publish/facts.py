@@ -12,11 +12,11 @@ from cprt.errors import InputError
 from cprt.files import read_yaml
 from cprt.metrics.attribute_rows import attribute_rows, costliest
 from cprt.metrics.results import Metrics
-from cprt.numbers import is_number
 from cprt.paper import TUNED, table6
 from cprt.provenance import model_digest, run_path
 from cprt.records import inside, read_json
 from cprt.taxonomy import Taxonomy
+from cprt.values import is_number
 
 # The paper's figures in its order (Table 3), as metrics.json names them.
 FIGURES = {

@@ -129,7 +129,7 @@ def claimed_class(folder: str | None, file: str, where: str) -> str:
         if target is None:
             raise InputError.at(where, "claims no class: it lies in no class folder and has no T= in its name")
         return target
-    if target is not None and is_index(folder) and int(folder) != int(target):
+    if target is not None and is_index(folder) and plain_class(folder) != target:
         raise InputError.at(where, f"claims two classes: {folder!r} and T={target} in its name")
     return folder
 
@@ -169,3 +169,8 @@ def _read_row(
 
 def is_index(text: str) -> bool:
     return text.isascii() and text.isdigit()
+
+
+def plain_class(name: str) -> str:
+    """A class without its leading zeros, where it is a number: 007 is class 7."""
+    return name.lstrip("0") or "0" if is_index(name) else name

@@ -26,12 +26,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cprt.config import fits, option, parse
+from cprt.config import option, parse
 from cprt.errors import InputError
 from cprt.files import is_safe_path
-from cprt.numbers import is_number
+from cprt.images import is_box
+from cprt.pages.words import first_few
+from cprt.values import WORDS, read_fields, ruled
 from eval.model_inversion.collection.layouts import LAYOUTS, find_images
-from eval.model_inversion.collection.places import IMAGES, Found, Reconstruction, Tree, is_index, read_table
+from eval.model_inversion.collection.places import (
+    IMAGES,
+    Found,
+    Reconstruction,
+    Tree,
+    is_index,
+    plain_class,
+    read_table,
+)
 from eval.model_inversion.judge.prompts import Subject, read_subject
 
 _FACTS = ("private", "attack", "public", "target", "evaluation_model", "evaluation_crop")
@@ -46,6 +56,30 @@ class SetupsFile:
     folders: dict[str, Any] = option("set-ups of other tools: name -> {layout, images, references}", factory=dict)
     reconstructions: str | None = option("CSV of file, class, setup; null: the tree", None)
     references: str | None = option("CSV of file, class, setup (empty: all set-ups)", None)
+
+
+@dataclass(frozen=True)
+class _Folder:
+    """A set-up of another tool in the YAML."""
+
+    layout: str = ruled(holds=(LAYOUTS.__contains__, f"one of {', '.join(LAYOUTS)}"))
+    images: str = ruled(holds=(is_safe_path, "a path inside the collection"))
+    references: str | None = ruled(None, holds=(is_safe_path, "a path inside the collection"))
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What may be said of a set-up."""
+
+    subject: Any = None
+    reference_crop: list[int] | None = ruled(None, holds=(is_box, "[left, upper, right, lower] in pixels"))
+    private: str | None = ruled(None, matches=WORDS)
+    attack: str | None = ruled(None, matches=WORDS)
+    public: str | None = ruled(None, matches=WORDS)
+    target: str | None = ruled(None, matches=WORDS)
+    evaluation_model: str | None = ruled(None, matches=WORDS)
+    evaluation_crop: str | None = ruled(None, matches=WORDS)
+    evaluation_accuracy: float | None = ruled(None, least=0, most=1)
 
 
 @dataclass(frozen=True)
@@ -80,7 +114,7 @@ class Setup:
         """References of a class; "7" also finds the folder "007" where there is no "7"."""
         if claims in self.references or not is_index(claims):
             return self.references.get(claims, ())
-        same = [name for name in self.references if is_index(name) and int(name) == int(claims)]
+        same = [name for name in self.references if plain_class(name) == plain_class(claims)]
         return self.references[same[0]] if len(same) == 1 else ()
 
     def record(self) -> dict[str, Any]:
@@ -128,7 +162,7 @@ def read_setups(file: str | Path, only: Sequence[str] = ()) -> tuple[Path, list[
     facts = {name: _facts(name, said, file) for name in found}
     for name in said:
         if not any(_leads(name, other) for other in found):
-            print(f"note: {file}: setups.{name} fits no set-up (there are {_list(found)})")
+            print(f"note: {file}: setups.{name} fits no set-up (there are {first_few(sorted(found))})")
     shared = None if stated.references is None else read_table(stated.references, root, references=True)
     setups = []
     for name in chosen:
@@ -174,20 +208,16 @@ def _declared(rows: Mapping[str, Any], root: Path, file: str | Path) -> dict[str
     """Set-ups that ``folders`` declares. Raises InputError."""
     setups = {}
     for name, row in rows.items():
-        field = f"folders.{name}"
-        if not isinstance(row, dict) or not {"layout", "images"} <= set(row) <= {"layout", "images", "references"}:
-            raise InputError.at(file, "must be {layout, images} and maybe references", field=field)
-        if row["layout"] not in LAYOUTS:
-            raise InputError.at(file, f"{row['layout']!r} is not one of {', '.join(LAYOUTS)}", field=f"{field}.layout")
         if not is_safe_path(name) or not name.isprintable():
             raise InputError.at(file, f"{name!r} is not a name", field="folders")
-        for key in ("images", "references"):
-            if key in row and not (isinstance(row[key], str) and is_safe_path(row[key]) and (root / row[key]).is_dir()):
-                raise InputError.at(file, f"{row[key]!r} is not a folder in {root}", field=f"{field}.{key}")
+        stated = read_fields(_Folder, row, file, within=f"folders.{name}.")
+        for key, folder in (("images", stated.images), ("references", stated.references)):
+            if folder is not None and not (root / folder).is_dir():
+                raise InputError.at(file, f"{folder!r} is not a folder in {root}", field=f"folders.{name}.{key}")
         found = setups[name.strip("/")] = Found()
-        for claims, path in find_images(root / row["images"], row["layout"]):
+        for claims, path in find_images(root / stated.images, stated.layout):
             found.images.append(Reconstruction(claims, path.name, path.relative_to(root).as_posix()))
-        for claims, path in find_images(root / row["references"], "classes") if "references" in row else []:
+        for claims, path in find_images(root / stated.references, "classes") if stated.references else []:
             found.references.setdefault(claims, []).append(path.relative_to(root).as_posix())
     return setups
 
@@ -195,37 +225,21 @@ def _declared(rows: Mapping[str, Any], root: Path, file: str | Path) -> dict[str
 def _facts(name: str, stated: Mapping[str, Any], file: str | Path) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     for key in sorted((key for key in stated if _leads(key, name)), key=len):
-        facts |= _read_facts(stated[key], f"setups.{key}", file)
+        facts |= _read_facts(stated[key], f"setups.{key}.", file)
     return facts
 
 
-def _read_facts(row: Any, where: str, file: str | Path) -> dict[str, Any]:
-    if not isinstance(row, dict):
-        raise InputError.at(file, "must be a mapping", field=where)
+def _read_facts(row: Any, within: str, file: str | Path) -> dict[str, Any]:
+    """Those that are stated."""
+    read_fields(Facts, row, file, within=within)
     facts = dict(row)
-    for key, value in row.items():
-        place = f"{where}.{key}"
-        if key == "subject":
-            try:
-                facts[key] = read_subject(value)
-            except ValueError as error:
-                raise InputError.at(file, str(error), field=place) from error
-        elif key == "reference_crop":
-            if (
-                not fits(value, list[int])
-                or len(value) != 4
-                or not (0 <= value[0] < value[2] and 0 <= value[1] < value[3])
-            ):
-                raise InputError.at(file, "must be [left, upper, right, lower] in pixels", field=place)
-            facts[key] = tuple(value)
-        elif key == "evaluation_accuracy":
-            if value is not None and not (is_number(value) and 0 <= value <= 1):
-                raise InputError.at(file, f"{value!r} is not a number from 0 to 1", field=place)
-        elif key not in _FACTS:
-            known = ", ".join(("subject", "reference_crop", *_FACTS, "evaluation_accuracy"))
-            raise InputError.at(file, f"unknown field (there are {known})", field=place)
-        elif value is not None and not (isinstance(value, str) and value.strip()):
-            raise InputError.at(file, f"{value!r} is not a text", field=place)
+    if "subject" in facts:
+        try:
+            facts["subject"] = read_subject(facts["subject"])
+        except ValueError as error:
+            raise InputError.at(file, str(error), field=f"{within}subject") from error
+    if facts.get("reference_crop") is not None:
+        facts["reference_crop"] = tuple(facts["reference_crop"])
     return facts
 
 
@@ -252,7 +266,7 @@ def _choose(found: Mapping[str, Found], ids: Mapping[str, str], only: Sequence[s
     for wanted in only:
         fitting = [name for name in found if _leads(wanted.strip("/"), name) or ids[name] == wanted]
         if not fitting:
-            raise InputError(f"only: {wanted!r} fits no set-up (there are {_list(found)})")
+            raise InputError(f"only: {wanted!r} fits no set-up (there are {first_few(sorted(found))})")
         chosen.update(fitting)
     return sorted(chosen)
 
@@ -283,7 +297,3 @@ def _check_unique(images: Sequence[Reconstruction], name: str) -> None:
         if key in seen:
             raise InputError(f"{name}: {image.file!r} is twice in class {image.claims!r}: {seen[key]} and {image.path}")
         seen[key] = image.path
-
-
-def _list(names: Mapping[str, Any]) -> str:
-    return ", ".join(sorted(names)[:5]) + (", ..." if len(names) > 5 else "")

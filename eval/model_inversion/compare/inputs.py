@@ -31,6 +31,7 @@ from cprt.errors import InputError
 from cprt.files import read_yaml_lines
 from cprt.records import read_json, read_object
 from cprt.tables import read_csv
+from cprt.values import WORDS, read_fields, ruled
 from eval.model_inversion.metrics.evaluation import Inputs
 
 SETTINGS = ("n", "order", "layout", "pad", "prompt")
@@ -48,8 +49,6 @@ _ANSWERS = (
 )
 _SHARED = ("standard", "target", "naturals", "naturals_target")
 _OTHERS = ("others", "naturals_others")
-_SETUP_FIELDS = ("name", *_SHARED, *_OTHERS, "judge", "judges", "controls", "images")
-_JUDGE_FIELDS = ("file", "controls", "model", *SETTINGS)
 
 
 @dataclass(frozen=True)
@@ -71,6 +70,37 @@ class Run:
     images: Path | None = None
 
 
+@dataclass(frozen=True)
+class _Judge:
+    """A judge of a set-up in the YAML; its settings say only what is stated."""
+
+    file: str
+    controls: str | None = None
+    model: str | None = None
+    n: Any = None
+    order: Any = None
+    layout: Any = None
+    pad: Any = None
+    prompt: Any = None
+
+
+@dataclass(frozen=True)
+class _Setup:
+    """A set-up in the YAML."""
+
+    name: str = ruled(matches=WORDS)
+    standard: str = ruled()
+    target: str | None = None
+    naturals: str | None = None
+    naturals_target: str | None = None
+    others: dict[str, str] = field(default_factory=dict)
+    naturals_others: dict[str, str] = field(default_factory=dict)
+    judge: str | None = None
+    judges: dict[str, Any] = field(default_factory=dict)
+    controls: str | None = None
+    images: str | None = None
+
+
 def from_yaml(path: str | Path) -> list[Run]:
     """Runs of a YAML list. Raises InputError that names line and field; that the files exist is checked too."""
     content, lines = read_yaml_lines(path)
@@ -79,73 +109,50 @@ def from_yaml(path: str | Path) -> list[Run]:
     runs: list[Run] = []
     names: dict[str, int] = {}
     for number, row in enumerate(content):
-        place = _Place(Path(path), lines[number])
-        if not isinstance(row, dict):
-            raise InputError.at(path, "is not a mapping", place.line)
-        place.check(row, _SETUP_FIELDS)
-        name = row.get("name")
-        if not isinstance(name, str) or not name.strip():
-            raise place.fail("name", "must be a text")
-        if name in names:
-            raise place.fail("name", f"{name!r} is there already in line {names[name]}")
-        names[name] = place.line
-        runs += _of_setup(name, row, place)
+        line = lines[number]
+        setup = read_fields(_Setup, row, path, line)
+        if setup.name in names:
+            raise InputError.at(path, f"{setup.name!r} is there already in line {names[setup.name]}", line, "name")
+        names[setup.name] = line
+        runs += _of_setup(setup, Path(path), line)
     return runs
 
 
-@dataclass(frozen=True)
-class _Place:
-    """A set-up in the YAML, for errors and for paths."""
+def _of_setup(setup: _Setup, path: Path, line: int) -> list[Run]:
+    def fail(name: str, message: str) -> InputError:
+        return InputError.at(path, message, line, name)
 
-    path: Path
-    line: int
-
-    def fail(self, field: str, message: str) -> InputError:
-        return InputError.at(self.path, message, self.line, field)
-
-    def check(self, row: Mapping[Any, Any], known: Sequence[str], within: str = "") -> None:
-        for key in row:
-            if key not in known:
-                raise self.fail(f"{within}{key}", f"unknown field (there are {', '.join(known)})")
-
-    def file(self, field: str, value: Any) -> str:
+    def file(name: str, value: Any) -> str | None:
+        if value is None:
+            return None
         if not isinstance(value, str) or not value:
-            raise self.fail(field, "must be the name of a file")
-        found = self.path.parent / value
+            raise fail(name, "must be the name of a file")
+        found = path.parent / value
         if not os.path.isfile(found):
-            raise self.fail(field, f"there is no file {found}")
+            raise fail(name, f"there is no file {found}")
         return str(found)
 
-
-def _of_setup(name: str, row: Mapping[str, Any], place: _Place) -> list[Run]:
-    if ("judge" in row) == ("judges" in row):
-        raise place.fail("judge", "give either judge or judges")
-    if "judges" in row and "controls" in row:
-        raise place.fail("controls", "with several judges, controls belong to each: {file: ..., controls: ...}")
-    if "standard" not in row:
-        raise place.fail("standard", "is missing")
-    shared: dict[str, Any] = {key: place.file(key, row[key]) for key in _SHARED if key in row}
-    for key in _OTHERS:
-        given = row.get(key, {})
-        if not isinstance(given, dict) or "E" in given:
-            raise place.fail(key, "must be a mapping of names, none of them E, to files")
-        shared[key] = {str(other): place.file(f"{key}.{other}", value) for other, value in given.items()}
-    images = place.path.parent / str(row["images"]) if "images" in row else None
+    if (setup.judge is None) == (not setup.judges):
+        raise fail("judge", "give either judge or judges")
+    if setup.judges and setup.controls is not None:
+        raise fail("controls", "with several judges, controls belong to each: {file: ..., controls: ...}")
+    shared: dict[str, Any] = {name: file(name, getattr(setup, name)) for name in _SHARED}
+    for name in _OTHERS:
+        given = getattr(setup, name)
+        if "E" in given:
+            raise fail(name, "must be a mapping of names, none of them E, to files")
+        shared[name] = {other: file(f"{name}.{other}", value) for other, value in given.items()}
+    images = None if setup.images is None else path.parent / setup.images
     if images is not None and not images.is_dir():
-        raise place.fail("images", f"there is no folder {images}")
-    one = {"file": row.get("judge")} | {key: row[key] for key in ("controls",) if key in row}
-    judges = row.get("judges", {"judge": one})
-    if not isinstance(judges, dict) or not judges:
-        raise place.fail("judges", "must be a mapping of names to files")
+        raise fail("images", f"there is no folder {images}")
     runs = []
-    for judge, said in judges.items():
-        facts, field = said if isinstance(said, dict) else {"file": said}, f"judges.{judge}"
-        place.check(facts, _JUDGE_FIELDS, f"{field}.")
-        controls = place.file(f"{field}.controls", facts["controls"]) if "controls" in facts else None
-        verdicts = place.file(f"{field}.file", facts.get("file"))
-        inputs = Inputs(verdicts, controls=controls, **shared)
+    for name, said in (setup.judges or {"judge": {"file": setup.judge, "controls": setup.controls}}).items():
+        facts, within = said if isinstance(said, dict) else {"file": said}, f"judges.{name}."
+        judge = read_fields(_Judge, facts, path, line, within)
+        verdicts, controls = file(f"{within}file", judge.file), file(f"{within}controls", judge.controls)
+        inputs = Inputs(str(verdicts), controls=controls, **shared)
         settings = {key: facts[key] for key in SETTINGS if key in facts}
-        runs.append(Run(name, judge, inputs, str(facts.get("model", judge)), settings, images))
+        runs.append(Run(setup.name, name, inputs, judge.model or name, settings, images))
     return runs
 
 

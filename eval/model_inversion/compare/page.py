@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from cprt.numbers import number
-from cprt.pages.listing import Cell, Column, Listing, Part, cell
+from cprt.pages.listing import Cell, Column, Columns, Listing, Part, cell, listing
+from cprt.pages.plots import in_both_themes
 from cprt.pages.render import figure, interval, render
+from cprt.values import number
+from eval.model_inversion.compare.chart import accuracy_chart
 from eval.model_inversion.compare.pictures import FalsePositive, Gallery
 from eval.model_inversion.metrics.show import heads
 
 Row = Mapping[str, Any]
-Columns = Sequence[tuple[Column, Callable[[Any], Cell]]]  # and what stands in it of a row
+_ROW = ("row", "rows")
 
 
-def page(result: Row, rows: Sequence[FalsePositive], gallery: Gallery, charts: Mapping[str, bytes]) -> str:
-    """The whole HTML. ``result`` as in compare.json, ``charts`` PNGs for the themes light and dark."""
+def page(result: Row, rows: Sequence[FalsePositive], gallery: Gallery) -> str:
+    """The whole HTML. ``result`` as in compare.json."""
     rankings = {judge: found for judge, found in result["rankings"].items() if found["setups"] > 1}
+    swaps = [
+        {"judge": judge, **swap, "ci": {"support": None}}
+        for judge, found in rankings.items()
+        for swap in found["swaps"]
+    ]
     return render(
         "model_inversion",
         title="Model inversion: judges beside evaluation models",
@@ -27,31 +34,15 @@ def page(result: Row, rows: Sequence[FalsePositive], gallery: Gallery, charts: M
         judges=len(result["judges"]),
         main=_main(result["rows"]),
         assumes=sorted({row["correction_assumes"]["accuracy"] for row in result["rows"] if row["correction_assumes"]}),
-        chart={theme: f"data:image/png;base64,{base64.b64encode(png).decode()}" for theme, png in charts.items()},
+        chart=in_both_themes(partial(accuracy_chart, result["rows"])),
         rankings=rankings,
-        swaps=_listing(
-            "swaps",
-            [
-                {"judge": judge, **swap, "ci": {"support": None}}
-                for judge, found in rankings.items()
-                for swap in found["swaps"]
-            ],
-            _SWAPS,
-            ("pair", "pairs"),
-        ),
-        agreements=_listing("agreement", _totals_first(result["agreement"]), _AGREEMENTS),
-        effects=_listing("effects", _totals_first(result["effects"]), _EFFECTS),
+        swaps=listing("swaps", swaps, _SWAPS, noun=("pair", "pairs"), size=10),
+        agreements=listing("agreement", _totals_first(result["agreement"]), _AGREEMENTS, noun=_ROW, size=10),
+        effects=listing("effects", _totals_first(result["effects"]), _EFFECTS, noun=_ROW, size=10),
         wrong=_false_positives(rows, gallery),
         pictures=gallery.urls,
         shows_pictures=True,
     )
-
-
-def _listing(
-    id: str, rows: Sequence[Any], columns: Columns, noun: tuple[str, str] = ("row", "rows"), size: int = 10
-) -> Listing:
-    content = [[of(row) for _, of in columns] for row in rows]
-    return Listing(id, [column for column, _ in columns], content, noun, size=size)
 
 
 def _totals_first(rows: Sequence[Row]) -> list[Row]:
@@ -159,7 +150,7 @@ def _main(rows: Sequence[Row]) -> Listing:
         *([(Column("Controls", "number"), _controls)] if controls else []),
         (Column("No verdict", "number"), _no_verdict),
     ]
-    return _listing("setups", rows, columns, size=30)
+    return listing("setups", rows, columns, noun=_ROW, size=30)
 
 
 def _counts(row: Row) -> Cell:
@@ -205,7 +196,7 @@ def _false_positives(rows: Sequence[FalsePositive], gallery: Gallery) -> Listing
         (Column("E's confidence", "number"), lambda row: _confidence(row.confidence)),
         (Column("What the judge said"), lambda row: row.response),
     ]
-    return _listing("list", rows, columns, ("false positive", "false positives"), size=50)
+    return listing("list", rows, columns, noun=("false positive", "false positives"))
 
 
 def _confidence(stated: str) -> Cell:

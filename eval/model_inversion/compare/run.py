@@ -2,13 +2,11 @@
 
 Give a YAML list of set-ups (``--setups``), or folders that ``cprt mi`` wrote (``--runs``) and a folder of
 ``SETUP/prediction.csv`` (``--standard``); ``eval/model_inversion/compare/inputs.py`` shows both. ``--collection`` takes
-the verdicts that the public collection brings along, alone or as the anchor of judges in ``--runs``. Files in ``OUT``:
+the verdicts that the public collection brings along, alone or as the anchor of judges in ``--runs``.
 
-* ``compare.json``: every figure of ``cprt mi-metrics`` for each judge and set-up; ``rankings``: which set-ups change
-  places when a judge takes E's place; ``agreement`` of judges; ``effects`` of settings.
-* ``compare.csv``: the table. ``compare.png``: attack accuracy under E beside that under the judges.
-* ``compare.html``: all of it, with every false positive to browse. Photos are in it only with ``--thumbnails true``.
-* ``false_positives.csv``: the same list.
+``OUT/compare.json`` has every figure of ``cprt mi-metrics`` for each judge and set-up; ``rankings``: which set-ups
+change places when a judge takes E's place; ``agreement`` of judges; ``effects`` of settings. ``compare.html`` shows all
+of it, with every false positive to browse (docs/files.md has the columns of the tables beside it).
 """
 
 from __future__ import annotations
@@ -23,8 +21,7 @@ from tqdm import tqdm
 
 from cprt.config import option, parse, run
 from cprt.errors import InputError
-from cprt.files import write_text
-from cprt.pages.colors import DARK, LIGHT
+from cprt.files import write_bytes, write_text
 from cprt.provenance import sign, write_run
 from cprt.records import write_json
 from cprt.tables import write_csv
@@ -116,9 +113,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         ("setup", "judge", "class", "filename", "response"),
         [map(inert, (row.setup, row.judge, row.claims, row.file, row.response)) for row in wrong],
     )
-    charts = {name: accuracy_chart(result["rows"], theme) for name, theme in (("light", LIGHT), ("dark", DARK))}
-    (out / "compare.png").write_bytes(charts["light"])
-    write_text(out / "compare.html", page(result, wrong, pictures, charts))
+    write_bytes(out / "compare.png", accuracy_chart(result["rows"]))
+    write_text(out / "compare.html", page(result, wrong, pictures))
     inputs = {f"{run.setup}, {run.judge}: {kind}": path for run in runs for kind, path in run.inputs.files().items()}
     inputs |= {"setups": args.setups} if args.setups else {}
     write_run("cprt mi-compare", out, vars(args) | vars(counting), inputs, seed=counting.seed)

@@ -15,8 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cprt.metrics.agreement import defined, divide, kappa_of_tables
-from cprt.metrics.bootstrap import ClusteredShare, cluster_interval, resample_clusters, totals, widened_interval
+from cprt.metrics.agreement import divide, kappa_of_tables
+from cprt.metrics.bootstrap import (
+    ClusteredShare,
+    cluster_interval,
+    defined,
+    resample_clusters,
+    totals,
+    widened_interval,
+)
 from eval.model_inversion.metrics import rates
 from eval.model_inversion.metrics.join import LABELS, Key, Verdict
 from eval.model_inversion.metrics.rates import NO, REFUSED, YES, Counting, Counts, Floats

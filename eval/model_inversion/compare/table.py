@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cprt.pages.words import counted
+from cprt.pages.words import counted, show
 from eval.model_inversion.compare.pictures import Gallery
-from eval.model_inversion.metrics.show import FIGURES, assumptions, figure, heads, percent, unmatched
+from eval.model_inversion.metrics.show import FIGURES, assumptions, heads, percent, unmatched
 
 COUNTS = ("n", "tp", "tn", "fp", "fn")
 _COLUMNS = (
@@ -46,7 +46,7 @@ def print_report(result: Mapping[str, Any], wrong: int, gallery: Gallery | None,
     lines = [["set-up", "judge", "n", *shown.values()]]
     for row in rows:
         intervals = {name: row["ci"][name] for name in ("accuracy_standard", "accuracy_judge", "fpr")}
-        figures = [(figure if name == "kappa" else percent)(row[name], intervals.get(name)) for name in shown]
+        figures = [(show if name == "kappa" else percent)(row[name], intervals.get(name)) for name in shown]
         lines.append([row["setup"], row["judge"], str(row["n"]), *figures])
     _print_table(lines)
     for judge in result["judges"]:
@@ -69,7 +69,7 @@ def print_report(result: Mapping[str, Any], wrong: int, gallery: Gallery | None,
     for judge, found in result["rankings"].items():
         if found["setups"] > 1:
             print(
-                f"\nRanking under {judge} against E: Kendall's tau {figure(found['tau'], found['ci']['tau'])}, "
+                f"\nRanking under {judge} against E: Kendall's tau {show(found['tau'], found['ci']['tau'])}, "
                 + counted(len(found["swaps"]), "pair of set-ups changes places", "pairs of set-ups change places")
             )
             for swap in found["swaps"][:5]:
@@ -80,7 +80,7 @@ def print_report(result: Mapping[str, Any], wrong: int, gallery: Gallery | None,
         print("\nAgreement of judges")
         for row in pooled:
             print(
-                f"  {' and '.join(row['judges'])}: kappa {figure(row['kappa'], row['ci']['kappa'])}, "
+                f"  {' and '.join(row['judges'])}: kappa {show(row['kappa'], row['ci']['kappa'])}, "
                 f"same verdict {percent(row['agreement'], row['ci']['agreement'])} of {row['n']}"
             )
     pooled_effects = [(row["setting"], row["judges"]) for row in result["effects"] if row["setup"] is None]

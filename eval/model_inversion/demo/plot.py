@@ -35,12 +35,10 @@ class Shown:
 
 def draw(path: Path, rows: Sequence[Sequence[Shown]], kinds: Sequence[str]) -> None:
     """A row of pairs for each kind, written as PNG."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     columns = max(map(len, rows))
     figure = Figure(figsize=(1.5 + 2.1 * columns, 1.55 * len(rows) + 0.6))
-    FigureCanvasAgg(figure)
     grid = figure.subplots(len(rows), columns, squeeze=False)
     width, height = figure.get_size_inches()
     figure.subplots_adjust(1.5 / width, 0.3 / height, 0.995, 1 - 0.55 / height, wspace=0.08, hspace=0.35)

@@ -1,8 +1,7 @@
-"""Queries as pictures: references drawn from what can be read, and the panel that shows A beside B (paper's layout).
+"""Queries as pictures: references drawn from what can be read, in a panel or one by one.
 
-A panel is a row of 224-pixel tiles, A and B apart by 100 pixels, captions below, the question in red at the bottom. A
-picture keeps its aspect ratio, on white. Panels are files named by what is in them: an interrupted run makes only those
-that are missing, and the same panel is made once. Each is written beside its place and moved there when complete.
+A picture keeps its aspect ratio, on white. Panels are files named by what is in them: an interrupted run makes only
+those that are missing, and the same panel is made once. Each is written beside its place and moved there when complete.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from itertools import cycle, groupby, islice
 from pathlib import Path
 from typing import Any
 
-from PIL import Image, ImageDraw, ImageFont, ImageOps
+from PIL import Image, ImageOps
 from tqdm import tqdm
 
 from cprt.errors import InputError
@@ -29,11 +28,11 @@ from cprt.images import load_image
 from cprt.provenance import file_digest
 from eval.model_inversion.collection.setups import Setup
 from eval.model_inversion.judge.degrade import MOST_LOOKED_AT, blurred, matching_radius
+from eval.model_inversion.judge.drawing import GAP, TILE, check_drawable, draw
 from eval.model_inversion.judge.prompt_files import OURS, Prompt
 from eval.model_inversion.judge.queries import Options, Query, arrangement, candidates
 
-TILE, GAP, CAPTION, LINE = 224, 100, 50, 44  # pixels; LINE: of the question
-_FONT, _QUALITY = 30, 95
+_QUALITY = 95
 _VERSION = 1  # of the drawing: part of every panel's name
 _LEAST = 8  # pixels on either side of a picture
 _AT_ONCE = 32  # queries of one class that a thread takes together
@@ -79,7 +78,7 @@ class Panels:
         """Every query as it is shown, in the order given. Raises InputError for a question that cannot be drawn."""
         if self.options.layout == "panel":
             for is_control in (False, True):
-                _check_drawable(self.prompt.question(setup.subject, is_control))
+                check_drawable(self.prompt.question(setup.subject, is_control))
         if any(query.is_degraded for query in queries):
             self._radius[setup.id] = self._matching_radius(setup, queries)
         # Queries with the same references go to the same thread, so that no reference is decoded twice.
@@ -231,56 +230,6 @@ class Panels:
         except FileNotFoundError:  # the first picture in its folder
             path.parent.mkdir(exist_ok=True)
             os.replace(partial, path)
-
-
-def draw(a: Image.Image, b: Sequence[Image.Image], question: str, a_first: bool = True) -> Image.Image:
-    """The panel of tile A and tiles B, each TILE x TILE."""
-    panel = _captions(question, len(b), a_first).copy()
-    left, right = ([a], b) if a_first else (b, [a])
-    for number, tile in enumerate(left):
-        panel.paste(tile, (number * TILE, 0))
-    for number, tile in enumerate(right):
-        panel.paste(tile, ((len(left) + number) * TILE + GAP, 0))
-    return panel
-
-
-@lru_cache(64)
-def _captions(question: str, n: int, a_first: bool) -> Image.Image:
-    """The panel without its tiles: all queries of a set-up share it."""
-    font = ImageFont.load_default(_FONT)
-    width = (n + 1) * TILE + GAP
-    lines = _wrap(question, font, width - 20)
-    panel = Image.new("RGB", (width, TILE + CAPTION + LINE * len(lines) + 6), "white")
-    pen = ImageDraw.Draw(panel)
-    a, b = TILE / 2, TILE + GAP + n * TILE / 2
-    middle = TILE + CAPTION / 2
-    pen.text((a if a_first else width - a, middle), "Image A", "black", font, anchor="mm")
-    pen.text((b if a_first else width - b, middle), "Set of Images B", "black", font, anchor="mm")
-    for number, line in enumerate(lines):
-        pen.text((width / 2, TILE + CAPTION + LINE * (number + 0.5)), line, "red", font, anchor="mm")
-    return panel
-
-
-def _wrap(text: str, font: Any, width: float) -> list[str]:
-    """Lines of at most so many pixels, as far as words allow."""
-    lines: list[str] = []
-    for word in text.split():
-        if lines and font.getlength(f"{lines[-1]} {word}") <= width:
-            lines[-1] += f" {word}"
-        else:
-            lines.append(word)
-    return lines
-
-
-def _check_drawable(question: str) -> None:
-    """The font that Pillow brings has Latin letters only and would draw boxes for others."""
-    try:
-        question.encode("latin-1")
-    except UnicodeEncodeError as error:
-        raise InputError(
-            f"{question!r} cannot be drawn into a panel, which has Latin letters only; word it "
-            "in them, or set --layout separate"
-        ) from error
 
 
 def _crop_of_a(setup: Setup, query: Query) -> Crop | None:

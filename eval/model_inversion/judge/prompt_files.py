@@ -22,11 +22,21 @@ from cprt.errors import InputError
 from cprt.files import read_yaml
 from cprt.prompts import Messages
 from cprt.provenance import file_digest
+from cprt.values import read_fields, ruled
 from eval.model_inversion.judge.prompts import SUBJECTS, Subject, message, pictures
 
 OWN = "own"  # subjects that no name stands for; also the name of our own prompt
-_FIELDS = ("text", "question", "control_text", "control_question")
-_LONGEST = 8000
+_WORDS = (r"(?=.*\S).{1,8000}", "a text of at most 8000 characters")
+
+
+@dataclass(frozen=True)
+class Wording:
+    """What is asked of one kind of subject."""
+
+    text: str = ruled(matches=_WORDS)
+    question: str | None = ruled(None, matches=_WORDS)
+    control_text: str | None = ruled(None, matches=_WORDS)
+    control_question: str | None = ruled(None, matches=_WORDS)
 
 
 @dataclass(frozen=True)
@@ -35,11 +45,11 @@ class Prompt:
 
     Attributes:
         name: of the file, with the beginning of its digest; ``own`` for our own words.
-        wordings: kind of subject -> field -> text.
+        wordings: by the kind of subject.
     """
 
     name: str = OWN
-    wordings: Mapping[str, Mapping[str, str]] = field(default_factory=dict, compare=False)
+    wordings: Mapping[str, Wording] = field(default_factory=dict, compare=False)
 
     @staticmethod
     def read(path: str, where: str) -> Prompt:
@@ -50,19 +60,11 @@ class Prompt:
             raise InputError.at(where, str(error), field="prompt") from error
         if not isinstance(content, dict) or not content:
             raise InputError.at(path, f"must be a mapping of {', '.join((*SUBJECTS, OWN))}")
-        for kind, row in content.items():
+        for kind in content:
             if kind not in (*SUBJECTS, OWN):
                 raise InputError.at(path, f"is not one of {', '.join((*SUBJECTS, OWN))}", field=kind)
-            if not isinstance(row, dict) or "text" not in row:
-                raise InputError.at(path, "must be a mapping with a text", field=kind)
-            for name, text in row.items():
-                if name not in _FIELDS:
-                    raise InputError.at(path, f"unknown field (there are {', '.join(_FIELDS)})", field=f"{kind}.{name}")
-                if not isinstance(text, str) or not text.strip() or len(text) > _LONGEST:
-                    raise InputError.at(
-                        path, f"must be a text of at most {_LONGEST} characters", field=f"{kind}.{name}"
-                    )
-        return Prompt(f"{Path(path).stem} {file_digest(path)[:8]}", content)
+        wordings = {kind: read_fields(Wording, row, path, within=f"{kind}.") for kind, row in content.items()}
+        return Prompt(f"{Path(path).stem} {file_digest(path)[:8]}", wordings)
 
     def check(self, subject: Subject, setup: str) -> None:
         """Raises InputError where the file has nothing for the subject of a set-up."""
@@ -81,8 +83,10 @@ class Prompt:
         return message(text, *pictures(layout, n, a_first))
 
     def _said(self, subject: Subject, name: str, is_control: bool) -> str | None:
-        row = self.wordings.get(subject.name, {})
-        found = row.get(f"control_{name}", row.get(name)) if is_control else row.get(name)
+        wording = self.wordings.get(subject.name)
+        found = getattr(wording, name, None)
+        if is_control:
+            found = getattr(wording, f"control_{name}", None) or found
         return None if found is None else found.strip()
 
 

@@ -2,17 +2,12 @@
 
 Set-ups come from a YAML (``--setups``, see ``collection/setups.py``), judges from ``models`` (fields: ``ModelSpec`` in
 ``cprt/models/spec.py``). A query is one reconstruction and n references; control pairs of real images
-are judged along, so that each judge's own hit and false-alarm rates stand beside its verdict. Files in ``OUT``:
+are judged along, so that each judge's own hit and false-alarm rates stand beside its verdict.
 
-* ``answers.jsonl``: every reply, durable as it comes. Run the same command again after a kill or an error: only what
-  is missing is asked.
-* ``queries.jsonl``: what was shown, a row a query. ``setups.json``: the manifest. ``panels/``: the pictures.
-* ``JUDGE/SETUP/judge.csv``: ``filename,class,response,label``; label is yes, no, refused, unparsed, error or not_shown,
-  response the raw text. ``controls.csv``: the same after ``kind`` (positive, negative), class being that of B.
-* ``JUDGE/SETUP/summary.json``: counts of every label, attack accuracy = yes / shown, hit rate = yes / positive pairs,
-  false-alarm rate = yes / negative pairs, with intervals over classes. What was shown and got no answer counts in every
-  denominator; what could not be shown (too few references, a broken file) counts in none and stands as ``not_shown``.
-  ``problems`` says why. ``probabilities.csv``: P(yes), where the judge's ``top_logprobs`` gave them.
+Every reply is kept in ``OUT/answers.jsonl`` as it comes: after a kill or an error the same command asks only what is
+missing. ``OUT/JUDGE/SETUP`` has the verdicts and their summary (docs/files.md), ``OUT/panels`` the pictures. What was
+shown and got no answer counts in every denominator; what could not be shown (too few references, a broken file) counts
+in none, stands as ``not_shown``, and ``problems`` says why.
 """
 
 from __future__ import annotations
@@ -25,10 +20,12 @@ from typing import Any
 
 from cprt.config import option, parse, run
 from cprt.errors import InputError
-from cprt.models.ask import ask, by_weights, hash_photos, open_models, raise_first
+from cprt.models.ask import ask, by_weights, open_models, raise_first
+from cprt.models.missing import hash_photos
 from cprt.models.outcome import Outcome, find_outcomes, with_status
 from cprt.models.response_cache import ResponseCache, read_cache
 from cprt.models.spec import ModelSpec, read_specs
+from cprt.pages.words import show
 from cprt.prompts import digest
 from cprt.provenance import sign, write_run
 from cprt.records import write_json, write_jsonl
@@ -44,24 +41,19 @@ RESERVED = ("panels", "answers.jsonl", "queries.jsonl", "setups.json", "run.json
 
 @dataclass
 class MiArguments:
-    models: list[dict[str, Any]] = option("the judges, a list of mappings: only in the YAML, see configs/mi/")
+    models: list[dict[str, Any]] = option("the judges, a list of mappings only in the YAML: configs/mi/", filled=True)
     setups: str = option("YAML that says where reconstructions lie and what their classes are")
     out: str = option("folder to write", writes=("answers.jsonl", "queries.jsonl", "setups.json", "*/*/judge.csv"))
     only: list[str] = option("only these set-ups, by name, leading part of a name, or id", factory=list)
     prompt: str | None = option("YAML of prompts (judge/prompt_files.py); null: ours. A model may have its own", None)
     controls: int = option("control pairs of each kind for a set-up, 0 for none", 200, least=0)
     limit: int | None = option("only the first so many reconstructions of a set-up", None, least=1)
-    retry: list[str] = option(f"ask queries with these labels again: {', '.join(RETRY)}", factory=list)
+    retry: list[str] = option(
+        f"ask queries with these labels again: {', '.join(RETRY)}; errors always are", factory=list, among=RETRY
+    )
     workers: int | None = option("threads that make pictures; by default one a core", None, least=1)
     dry_run: bool = option("say how many calls it would take, make and ask nothing", False)
     allow_remote: bool = option("images may go to endpoints on other machines", False)
-
-    def __post_init__(self) -> None:
-        unknown = [label for label in self.retry if label not in RETRY]
-        if unknown:
-            raise ValueError(f"retry: {unknown[0]!r} is not one of {', '.join(RETRY)} (errors are always asked again)")
-        if not self.models:
-            raise ValueError("models: the list is empty")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -211,10 +203,7 @@ def _print(judge: str, setup: Setup, summary: Mapping[str, Any]) -> None:
 
 
 def _rate(of: Mapping[str, Any], name: str) -> str:
-    if of[name] is None:
-        return "-"
-    low, high = of["ci"][name]
-    return f"{of[name]:.3f} [{low:.3f}, {high:.3f}]"
+    return show(of[name], of["ci"][name])
 
 
 if __name__ == "__main__":

@@ -55,9 +55,6 @@ def _rates(labels: Labels, among: Sequence[str], **names: str) -> dict[str, Any]
     classes: dict[str, Counter[str]] = {}
     for claims, label in labels:
         classes.setdefault(claims, Counter())[label] += 1
-    wholes = [sum(count[label] for label in among) for count in classes.values()]
-    shares = {
-        name: ClusteredShare.of([count[label] for count in classes.values()], wholes) for name, label in names.items()
-    }
+    shares = {name: ClusteredShare.of_counts(classes.values(), (label,), among) for name, label in names.items()}
     found: dict[str, Any] = {name: share.share for name, share in shares.items()}
     return found | {"ci": {name: share.interval for name, share in shares.items()}}

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from cprt.metrics.agreement import defined, divide
-from cprt.metrics.bootstrap import ClusteredShare, Floats, apart, totals, widened_interval
+from cprt.metrics.agreement import divide
+from cprt.metrics.bootstrap import ClusteredShare, Floats, apart, defined, totals, widened_interval
 from eval.model_inversion.metrics import rates
 from eval.model_inversion.metrics.join import LABELS
 from eval.model_inversion.metrics.rates import Counting, Counts, Interval
@@ -46,13 +46,12 @@ class Errors:
     def of(controls: Controls, suffix: str = "", labels: Sequence[str] = LABELS) -> Errors:
         """Over the pairs with one of ``labels``."""
 
-        def share(kind: str) -> ClusteredShare:
-            classes = list(controls[kind + suffix].values())
-            return ClusteredShare.of(
-                [count["yes"] for count in classes], [sum(count[label] for label in labels) for count in classes]
+        return Errors(
+            *(
+                ClusteredShare.of_counts(controls[kind + suffix].values(), ("yes",), labels)
+                for kind in ("positive", "negative")
             )
-
-        return Errors(share("positive"), share("negative"))
+        )
 
     @property
     def figures(self) -> list[Figure]:

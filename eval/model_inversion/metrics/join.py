@@ -24,6 +24,7 @@ from typing import Any
 from cprt.answers.yes_no import LABELS, NOT_SHOWN
 from cprt.errors import InputError
 from cprt.tables import read_csv, write_csv
+from eval.model_inversion.collection.places import plain_class
 
 KINDS = ("positive", "negative", "positive_degraded", "negative_degraded")  # of controls
 _SPELLINGS = {"refuse": "refused"}  # the public code's
@@ -187,11 +188,6 @@ def _by_key(path: str | Path, column: str, allowed: Sequence[str]) -> dict[Key, 
         label = _label(row, column, allowed, path, line)
         verdicts[key] = Verdict(label, claims, row.get("response", ""), row.get("confidence", ""))
     return verdicts
-
-
-def plain_class(claims: str) -> str:
-    """A class without its leading zeros, where it is a number."""
-    return claims.lstrip("0") or "0" if claims.isascii() and claims.isdigit() else claims
 
 
 def _place(row: dict[str, str], path: str | Path, line: int) -> tuple[str, str]:

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cprt.config import option
-from cprt.metrics.agreement import defined, divide, kappa_of_tables
-from cprt.metrics.bootstrap import ClusteredShare, cluster_interval, resample_clusters, student
+from cprt.metrics.agreement import divide, kappa_of_tables
+from cprt.metrics.bootstrap import ClusteredShare, cluster_interval, defined, resample_clusters, student
 from eval.model_inversion.metrics.join import LABELS
 
 Floats = NDArray[np.float64]

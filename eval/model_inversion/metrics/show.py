@@ -1,9 +1,12 @@
-"""Figures as text: shares in percent, intervals in brackets, a dash for what is undefined."""
+"""The report of ``cprt mi-metrics`` on a terminal, and which figures stand in tables, under which heads."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
+
+from cprt.pages.words import show
 
 # Figure -> its head in a report, and in tables of several judges and set-ups, where it stands in those.
 _HEADS = {
@@ -36,14 +39,17 @@ def print_report(figures: Mapping[str, Any], out: str) -> None:
     for name, (head, _) in _HEADS.items():
         asked = name not in _OPTIONAL and figures[_ASKED.get(name, "n")] is not None
         if figures[name] is not None or asked:
-            shown = (figure if name == "kappa" else percent)(figures[name], figures["ci"][name])
+            shown = (show if name == "kappa" else percent)(figures[name], figures["ci"][name])
             print(f"  {head:<32} {shown}")
     for name, row in list(figures["type_i_transfer_to"].items())[1:]:
         print(f"  {f'Type-I transfer to {name}':<32} {percent(row['transfer'], row['ci'])}")
         if row["natural_rate"] is not None:
             print(f"  {f'  natural images {name} accepts':<32} {percent(row['natural_rate'], row['natural_ci'])}")
-    effects = f"{_effect(figures, 'accuracy_standard')} under E, {_effect(figures, 'accuracy_judge')} under the judge"
-    print(f"  intervals over {figures['classes']} classes; design effect of the accuracy {effects}")
+    effects = [show(figures["design_effect"][name], form=".2f") for name in ("accuracy_standard", "accuracy_judge")]
+    print(
+        f"  intervals over {figures['classes']} classes; design effect of the accuracy {effects[0]} under E, "
+        f"{effects[1]} under the judge"
+    )
     for line in assumptions(figures):
         print(f"  {line}")
     lost = ", ".join(f"{times} {label}" for label, times in figures["left_out_of_table"].items() if times)
@@ -84,20 +90,4 @@ def heads(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     return {name: head for name, head in FIGURES.items() if any(row[name] is not None for row in rows)}
 
 
-def percent(value: float | None, interval: Sequence[float] | None = None) -> str:
-    """``80.53% [78.45, 82.45]``; a dash for what is undefined."""
-    if value is None:
-        return "-"
-    return f"{100 * value:.2f}%" + (f" [{100 * interval[0]:.2f}, {100 * interval[1]:.2f}]" if interval else "")
-
-
-def figure(value: float | None, interval: Sequence[float] | None = None) -> str:
-    """``0.041 [-0.006, 0.089]``; a dash for what is undefined."""
-    if value is None:
-        return "-"
-    return f"{value:.3f}" + (f" [{interval[0]:.3f}, {interval[1]:.3f}]" if interval else "")
-
-
-def _effect(figures: Mapping[str, Any], name: str) -> str:
-    effect = figures["design_effect"][name]
-    return "-" if effect is None else f"{effect:.2f}"
+percent = partial(show, form=".2%")

@@ -64,5 +64,4 @@ def _transfer(keys: list[Key], standard: Mapping[Key, Verdict]) -> ClusteredShar
 
 
 def _share(classes: Iterable[Counter[bool]]) -> ClusteredShare:
-    counts = list(classes)
-    return ClusteredShare.of([count[True] for count in counts], [count.total() for count in counts])
+    return ClusteredShare.of_counts(classes, (True,), (True, False))

@@ -13,6 +13,7 @@ from tqdm import tqdm
 
 from cprt.errors import InputError
 from cprt.images import load_image
+from cprt.models.checkpoint import find_device
 from eval.model_inversion.standard.outputs import StoredOutputs
 from eval.model_inversion.standard.spec import ClassifierSpec
 
@@ -53,7 +54,7 @@ class Classifier:
         from eval.model_inversion.standard.weights import load_network
 
         if spec.library == "program":
-            return Classifier(spec, Program(path, spec.num_classes, device()))
+            return Classifier(spec, Program(path, spec.num_classes, find_device()))
         return Classifier(spec, Hooked(load_network(spec, where), spec, where))
 
     def see(self, paths: Sequence[Path], batch_size: int, what: str) -> Outputs:
@@ -94,7 +95,7 @@ class Classifier:
         import torch
 
         mean, std = (torch.tensor(values)[:, None, None] for values in (self.spec.mean, self.spec.std))
-        return ((pictures_B3HW - mean) / std).contiguous().to(device())
+        return ((pictures_B3HW - mean) / std).contiguous().to(find_device())
 
     def pixels(self, path: Path) -> NDArray[Any]:
         """(H, W, 3) after crop and resize, values 0 to 1."""
@@ -123,13 +124,6 @@ class Classifier:
         return image
 
 
-def device() -> str:
-    """Where networks run."""
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
 class Hooked:
     """A module as (features that its last linear layer takes, logits)."""
 
@@ -143,7 +137,7 @@ class Hooked:
         ]
         if not heads:
             raise InputError.at(where, "has no last linear layer to take features from", field="architecture")
-        self.model = model.to(device()).eval()
+        self.model = model.to(find_device()).eval()
         self._taken: Tensor | None = None
         heads[-1].register_forward_pre_hook(self._take)
 

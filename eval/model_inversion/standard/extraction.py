@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from cprt.errors import InputError
+from cprt.values import read_fields, ruled
 from eval.model_inversion.standard.classifier import Classifier, Hooked
-from eval.model_inversion.standard.spec import ClassifierSpec, check_fields
+from eval.model_inversion.standard.spec import ClassifierSpec
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,21 +44,15 @@ class StudentSpec:
     options: dict[str, Any] = field(default_factory=dict)
     key: str | None = None
     prefix: str = ""
-    epochs: int = 75
-    batch_size: int = 32
-    learning_rate: float = 0.1
-    seed: int = 0
+    epochs: int = ruled(75, least=1)
+    batch_size: int = ruled(32, least=1)
+    learning_rate: float = ruled(0.1, above=0)
+    seed: int = ruled(0, least=0)
 
     @staticmethod
     def read(row: Mapping[str, Any], where: str) -> StudentSpec:
         """From a mapping, as YAML gives it. Raises InputError that begins with ``where`` and names the field."""
-        check_fields(StudentSpec, row, where)
-        spec = StudentSpec(**{**row, "learning_rate": float(row.get("learning_rate", 0.1))})
-        for name in ("epochs", "batch_size"):
-            if getattr(spec, name) < 1:
-                raise InputError.at(where, f"must be at least 1, not {getattr(spec, name)}", field=name)
-        if not spec.learning_rate > 0 or spec.seed < 0:
-            raise InputError.at(where, "learning_rate must be more than 0, and seed not negative")
+        spec = read_fields(StudentSpec, row, where)
         if spec.weights is not None and not Path(spec.weights).is_file():
             raise InputError.at(spec.weights, "no such file of weights")
         spec.classifier(2, where)

@@ -59,7 +59,7 @@ class Program:
     takes an operator that is not known here.
     """
 
-    def __init__(self, path: Path, classes: int, device: str):
+    def __init__(self, path: Path, classes: int, device: torch.device):
         self.path, self.classes = path, classes
         try:
             with zipfile.ZipFile(path) as archive:
@@ -77,7 +77,7 @@ class Program:
             raise InputError.at(path, f"returns {len(self._outputs)} results: logits, or features and logits, are read")
 
     def _inputs(
-        self, specs: list[dict[str, Any]], tensors: Mapping[str, Tensor], device: str
+        self, specs: list[dict[str, Any]], tensors: Mapping[str, Tensor], device: torch.device
     ) -> tuple[dict[str, Tensor], str]:
         """(name in the graph -> its tensor, name of the images)."""
         fields = {"parameter": "parameter_name", "buffer": "buffer_name", "tensor_constant": "tensor_constant_name"}

@@ -1,10 +1,8 @@
 """``cprt mi-standard``: what an evaluation classifier says of reconstructions, and what is usually reported with it.
 
-Reads ``IMAGES/<class>/<file>``, the folder all-images of a set-up, or what another tool wrote (``--layout``). Writes
-``OUT/prediction.csv`` (what ``cprt mi-metrics`` takes for E, or for the target T when it is run with T's weights) and
-``OUT/standard.json``: top-1 and top-5 attack accuracy, confidence, squared feature distance to the nearest private
-image, FID and PRDC by two conventions (``features.py``), the knowledge-extraction score, and the classifier's own
-accuracy on clean images. What is undefined is null, and ``undefined`` says why.
+``OUT/prediction.csv`` is what ``cprt mi-metrics`` takes for E, or for the target T when it is run with T's weights;
+``OUT/standard.json`` has accuracies, confidence, squared feature distance to the nearest private image, FID and PRDC by
+two conventions (``features.py``) and the knowledge-extraction score. What is undefined is null: ``undefined`` says why.
 """
 
 from __future__ import annotations
@@ -19,6 +17,7 @@ from numpy.typing import NDArray
 
 from cprt.config import option, parse, run
 from cprt.errors import InputError
+from cprt.pages.words import show
 from cprt.provenance import sign, write_run
 from cprt.records import write_json
 from cprt.tables import read_csv, write_csv
@@ -226,22 +225,19 @@ def _write_predictions(
 def lines(report: Mapping[str, Any]) -> list[str]:
     """What matters of a report, each figure of nearness with its convention."""
 
-    def show(value: float | None, form: str) -> str:
-        return "-" if value is None else format(value, form)
-
     def near(of: Mapping[str, Any]) -> str:
-        return f"FID {show(of['fid'], '.2f')}, " + ", ".join(f"{name} {show(of[name], '.3f')}" for name in PRDC)
+        return f"FID {show(of['fid'], form='.2f')}, " + ", ".join(f"{name} {show(of[name])}" for name in PRDC)
 
     own, literature, face = report["clean"], report["literature"], report["embedding"]
     name = report["classifier"]["name"]
     found = [
         f"{name} takes {report['top1_accuracy']:.1%} of {report['n']} for the class they claim "
-        f"(top 5 {show(report['top5_accuracy'], '.1%')}, confidence {report['confidence']:.3f}), of clean images "
-        f"{show(own and own['top1_accuracy'], '.1%')}",
-        f"features of {name}: distance {show(report['feature_distance'], '.2f')}, {near(report)}",
+        f"(top 5 {show(report['top5_accuracy'], form='.1%')}, confidence {report['confidence']:.3f}), of clean images "
+        f"{show(own and own['top1_accuracy'], form='.1%')}",
+        f"features of {name}: distance {show(report['feature_distance'], form='.2f')}, {near(report)}",
     ]
     if face is not None:
-        found.append(f"features of {face['network']['name']}: distance {show(face['feature_distance'], '.4f')}")
+        found.append(f"features of {face['network']['name']}: distance {show(face['feature_distance'], form='.4f')}")
     if literature is None:
         found.append("literature's convention (ImageNet Inception, pool3): not computed, no features were given")
     else:

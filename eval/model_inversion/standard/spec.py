@@ -8,17 +8,16 @@ another order mean nothing.
 from __future__ import annotations
 
 import dataclasses
-import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
-from cprt.config import fits
 from cprt.errors import InputError
+from cprt.images import is_box
 from cprt.provenance import file_digest
+from cprt.values import read_fields, ruled
+from eval.model_inversion.collection.places import plain_class
 
 
 @dataclass(frozen=True)
@@ -50,12 +49,12 @@ class ClassifierSpec:
     library: Literal["timm", "torchvision", "reference", "program", "outputs"]
     architecture: str | None
     weights: str
-    num_classes: int
-    classes: Literal["numeric", "sorted"] | list[str]
-    crop: int | list[int] | None
-    resize: int | None
-    mean: list[float] | None
-    std: list[float] | None
+    num_classes: int = ruled(least=2)
+    classes: Literal["numeric", "sorted"] | list[str] = ruled()
+    crop: int | list[int] | None = ruled()
+    resize: int | None = ruled(least=1)
+    mean: list[float] | None = ruled()
+    std: list[float] | None = ruled()
     interpolation: Literal["antialiased", "plain"] = "antialiased"
     options: dict[str, Any] = field(default_factory=dict)
     key: str | None = None
@@ -64,9 +63,7 @@ class ClassifierSpec:
     @staticmethod
     def read(row: Mapping[str, Any], where: str) -> ClassifierSpec:
         """From a mapping, as YAML gives it. Raises InputError that begins with ``where`` and names the field."""
-        check_fields(ClassifierSpec, row, where)
-        numbers = {name: row[name] and [float(value) for value in row[name]] for name in ("mean", "std")}
-        spec = ClassifierSpec(**{**row, **numbers})
+        spec = read_fields(ClassifierSpec, row, where)
         spec._check(where)
         return spec
 
@@ -81,23 +78,19 @@ class ClassifierSpec:
                     raise fail(name, f"must be null or left out where library is {self.library}")
         elif not (self.architecture or "").replace("_", "").replace(".", "").isalnum():  # timm also takes hub addresses
             raise fail("architecture", f"{self.architecture!r} is not the name of an architecture")
-        if self.num_classes < 2:
-            raise fail("num_classes", f"must be at least 2, not {self.num_classes}")
         if isinstance(self.classes, list):
             if len(set(self.classes)) < len(self.classes):
                 raise fail("classes", "names a class twice")
             if len(self.classes) != self.num_classes:
                 raise fail("classes", f"names {len(self.classes)} classes, but num_classes is {self.num_classes}")
         if isinstance(self.crop, list):
-            if len(self.crop) != 4 or not (0 <= self.crop[0] < self.crop[2] and 0 <= self.crop[1] < self.crop[3]):
+            if not is_box(self.crop):
                 raise fail("crop", "must be null, a number of pixels, or [left, upper, right, lower]")
         elif self.crop is not None and self.crop < 1:
             raise fail("crop", f"must be at least 1, not {self.crop}")
-        if self.resize is not None and self.resize < 1:
-            raise fail("resize", f"must be at least 1, not {self.resize}")
         for name in ("mean", "std") if self.library != "outputs" else ():
             values = getattr(self, name)
-            if values is None or len(values) != 3 or not np.isfinite(values).all():
+            if values is None or len(values) != 3:
                 raise fail(name, "must be three numbers")
             if name == "std" and min(values) <= 0:
                 raise fail("std", "must be more than 0")
@@ -131,19 +124,6 @@ class ClassifierSpec:
         }
 
 
-def check_fields(kind: type, row: Mapping[str, Any], where: str) -> None:
-    """That a mapping has the fields of a dataclass, in their types. Raises InputError that names the field."""
-    hints = typing.get_type_hints(kind)
-    for name, value in row.items():
-        if name not in hints:
-            raise InputError.at(where, f"unknown field (there are {', '.join(hints)})", field=str(name))
-        if not fits(value, hints[name]):
-            raise InputError.at(where, f"{value!r} does not fit", field=name)
-    for one in dataclasses.fields(kind):
-        if one.name not in row and one.default is one.default_factory is dataclasses.MISSING:
-            raise InputError.at(where, "is missing: it must be stated", field=one.name)
-
-
 @dataclass(frozen=True)
 class ClassIndex:
     """Which logit is which class, both ways."""
@@ -153,7 +133,7 @@ class ClassIndex:
 
     def logit(self, name: str, where: str) -> int:
         """Raises InputError for a class that the classifier does not know."""
-        wanted = (name.lstrip("0") or "0") if self.numeric and name.isascii() and name.isdigit() else name
+        wanted = plain_class(name) if self.numeric else name
         if wanted not in self.logits:
             known = ", ".join(list(self.logits)[:5])
             raise InputError(f"{where}: the classifier has no class {name!r} (it has {known}, ...)")

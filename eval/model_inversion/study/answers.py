@@ -11,12 +11,13 @@ import numpy as np
 
 from cprt.answers.yes_no import NOT_SHOWN
 from cprt.errors import InputError
-from cprt.metrics.agreement import MISSING, alpha_of_terms, alpha_terms, defined
-from cprt.metrics.bootstrap import cluster_interval, resample_clusters
+from cprt.metrics.agreement import MISSING, alpha_of_terms, alpha_terms
+from cprt.metrics.bootstrap import cluster_interval, defined, resample_clusters
 from cprt.tables import read_csv
+from eval.model_inversion.collection.places import plain_class
 from eval.model_inversion.compare.statistics import agreement, joint, pooled, stacked
 from eval.model_inversion.metrics.correction import Errors
-from eval.model_inversion.metrics.join import Key, Row, Verdict, plain_class, read_judge, write_verdicts
+from eval.model_inversion.metrics.join import Key, Row, Verdict, read_judge, write_verdicts
 from eval.model_inversion.metrics.rates import Counting
 from eval.model_inversion.study.sheets import SHEET, Asked, read_number
 

@@ -1,9 +1,8 @@
 """``cprt mi-study``: people judge what judges judged: a draw of queries, rating sheets, and what came of them.
 
-First ``--runs OUT``, the folder that ``cprt mi`` wrote, makes the study: ``sheets/NAME.csv`` for each rater (number,
-picture, and an empty answer: yes, no or unsure), ``instruction.txt``, and ``key.csv``, which raters do not get.
-Pictures are the panels in OUT/panels, which sheets name; none is copied. Then the same command with ``--answers
-STUDY/sheets/*.csv`` reads the filled sheets and writes ``raters/NAME/SETUP/judge.csv`` and ``raters/majority/...``,
+First ``--runs OUT``, the folder that ``cprt mi`` wrote, makes the study: a sheet for each rater with an empty answer
+(yes, no or unsure) a picture, and ``key.csv``, which raters do not get. Sheets name the panels in OUT/panels; none is
+copied. Then the same command with ``--answers STUDY/sheets/*.csv`` reads the filled sheets and writes ``raters/``,
 which ``cprt mi-compare --runs OUT STUDY/raters`` takes as judges like any other, and ``study.json``: agreement of
 raters, what they say of controls, and the agreement of each of them, and of the majority, with each judge.
 """
@@ -16,16 +15,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from cprt.answers.sheets import assign, check_unfilled
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.files import write_text
-from cprt.pages.words import counted
+from cprt.pages.words import counted, show
 from cprt.provenance import sign, write_run
 from cprt.records import inside, read_json, write_json
-from cprt.tables import read_csv, write_csv
+from cprt.tables import write_csv
 from eval.model_inversion.compare.statistics import private_data
 from eval.model_inversion.metrics.rates import Counting
-from eval.model_inversion.metrics.show import figure, percent
+from eval.model_inversion.metrics.show import percent
 from eval.model_inversion.study.answers import (
     MAJORITY,
     alpha,
@@ -35,7 +37,7 @@ from eval.model_inversion.study.answers import (
     with_judges,
     write_rater,
 )
-from eval.model_inversion.study.sheets import KEY, SHEET, assign, draw, read_key
+from eval.model_inversion.study.sheets import KEY, SHEET, draw, read_key
 
 _INSTRUCTION = """\
 Each picture of your sheet shows Image A beside the Set of Images B and a question under them. Open the pictures in the
@@ -70,11 +72,10 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _draw(args: StudyArguments) -> None:
     out = Path(args.out)
-    filled = next((path for path in sorted((out / "sheets").glob("*.csv")) if _is_filled(path)), None)
-    if filled is not None:
-        raise InputError.at(filled, "has answers in it; draw the new study into another --out")
+    check_unfilled(out / "sheets", first=SHEET.index("answer"))
     asked = draw(Path(args.runs), args.reconstructions, args.controls, args.seed)
-    sheets = assign(len(asked), args.people, min(args.each or len(asked), len(asked)), args.seed)
+    rng = np.random.default_rng([args.seed, 1])
+    sheets = [rng.permutation(own) for own in assign(len(asked), args.people, args.each or len(asked), rng)]
     sign("cprt mi-study", out / "run.json")
     for number, places in enumerate(sheets, start=1):
         rows = [(asked[place].number, asked[place].picture, "") for place in places]
@@ -141,21 +142,16 @@ def _evaluate(args: StudyArguments) -> None:
 
 def _print(report: Mapping[str, Any], out: Path, judges: Path) -> None:
     raters = counted(len(report["raters"]), "rater")
-    print(f"{out / 'study.json'}: {raters}, Krippendorff's alpha {figure(report['alpha'], report['ci']['alpha'])}")
+    print(f"{out / 'study.json'}: {raters}, Krippendorff's alpha {show(report['alpha'], report['ci']['alpha'])}")
     for name, row in report["raters"].items():
         rates = [percent(row[rate]["rate"], row[rate]["ci"]) for rate in ("hit_rate", "false_alarm_rate")]
         print(f"  {name}: {row['answered']} answers; yes to pairs of one class {rates[0]}, of two {rates[1]}")
     for row in report["judges"]:
         print(
-            f"  {row['rater']} and {row['judge']}: kappa {figure(row['kappa'], row['ci']['kappa'])}, same verdict "
+            f"  {row['rater']} and {row['judge']}: kappa {show(row['kappa'], row['ci']['kappa'])}, same verdict "
             f"{percent(row['agreement'], row['ci']['agreement'])} of {row['n']}"
         )
     print(f"  raters as judges beside E: cprt mi-compare --runs {judges} {out / 'raters'} --standard ... --out ...")
-
-
-def _is_filled(path: Path) -> bool:
-    """Whether somebody has written an answer into a sheet."""
-    return any(row["answer"] for _, row in read_csv(path).need(SHEET))
 
 
 if __name__ == "__main__":

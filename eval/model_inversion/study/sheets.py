@@ -88,21 +88,6 @@ def _read_queries(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def assign(count: int, people: int, each: int, seed: int) -> list[list[int]]:
-    """For each of ``people``, the places of ``each`` of ``count`` pictures in the order they are shown.
-
-    Pictures get equally many people, give or take one.
-    """
-    rng = np.random.default_rng([seed, 1])
-    seen = np.zeros(count, dtype=np.int64)
-    sheets = []
-    for _ in range(people):
-        own = np.lexsort((rng.random(count), seen))[:each]  # those that fewest people have, ties at random
-        seen[own] += 1
-        sheets.append([int(place) for place in rng.permutation(own)])
-    return sheets
-
-
 def read_key(path: Path) -> dict[int, Asked]:
     """Number -> query. Raises InputError."""
     found: dict[int, Asked] = {}

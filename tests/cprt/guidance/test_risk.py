@@ -47,8 +47,21 @@ def test_the_score_of_the_most_probable_level_is_not_that_of_the_most_probable_l
 
 def test_hiding_an_attribute_takes_it_from_every_list():
     left = (0.4 * score("age") + 0.3 * score("age") + 0.16 * score("age,gender")) / 0.9
-    assert risk().without("gov_ids") == pytest.approx(left)
-    assert risk().without("location") == pytest.approx(risk().mean)
+    assert risk().hiding("gov_ids").mean == pytest.approx(left)
+    assert risk().hiding("location").mean == pytest.approx(risk().mean)
+
+
+def test_what_to_hide_first_leaves_least():
+    """Without gov_ids level 3 is the most probable, without age too level 4."""
+    found = risk({"gov_ids,age": 0.5, "age,gender": 0.2, "age,metadata": 0.2, "gov_ids": 0.1})
+    first, second = found.hide_in_order(until_level=4)
+    left = (0.5 * score("age") + 0.2 * score("age,gender") + 0.2 * score("age,metadata")) / 1.0
+    assert (first.key, first.level, first.score) == ("gov_ids", 3, pytest.approx(left))
+    left = 0.2 * score("gender") + 0.2 * score("metadata")
+    assert (second.key, second.level, second.score) == ("age", 4, pytest.approx(left))
+    assert found.hide_in_order() == [first]  # milder by one, or by more
+    assert [step.key for step in found.hide_in_order(until_score=0.05)] == ["gov_ids", "age", "gender"]
+    assert risk({"": 1.0}).hide_in_order(until_score=0.1) == []
 
 
 def test_a_band_holds_what_is_probable():

@@ -12,10 +12,12 @@ from cprt.metrics.bootstrap import (
     ClusteredShare,
     cluster_interval,
     left_out,
+    resample,
     resample_clusters,
     spread,
     student,
     totals,
+    weights_of,
     wilson_interval,
 )
 
@@ -113,3 +115,15 @@ def test_a_figure_that_is_often_undefined_has_no_interval():
             return np.where(total[..., 0] > 0, total[..., 1] / total[..., 0], np.nan)
 
     assert cluster_interval(sums, ratio, resample_clusters(10, 500, 0)) is None  # a third never draw the tenth
+
+
+@pytest.mark.parametrize("rows", [1, 7, 3000])
+def test_weights_in_chunks_are_those_of_all_rows_drawn_at_once_and_small(rows: int):
+    drawn = np.random.default_rng(5).integers(rows, size=(500, rows))
+    expected = np.stack([np.bincount(row, minlength=rows) for row in drawn], axis=1)
+    for weights in (resample(rows, 500, 5), weights_of(drawn)):
+        assert len(weights) == max(1, 500 * rows // 400_000)
+        for _ in range(2):  # as often as one likes
+            assert (np.concatenate(list(weights), axis=1) == expected).all()
+        assert sum(chunk.nbytes for chunk in weights._chunks) == expected.size  # a byte for each
+    assert len(resample(rows, 0, 5)) == len(resample(0, 500, 5)) == 0

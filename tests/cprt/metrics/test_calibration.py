@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.isotonic import IsotonicRegression
 
-from cprt.metrics.calibration import Affine, Isotonic, Rising, refits
+from cprt.metrics.calibration import Affine, Isotonic, Rising, band_margin, refits, widened
 from cprt.metrics.severity import pairwise_accuracy
 from cprt.scoring import levels_of
 
@@ -79,3 +79,45 @@ def test_nothing_to_fit_raises():
     for kind in (Affine, Isotonic, Rising):
         with pytest.raises(ValueError):
             kind.fit([], [])
+
+
+@given(st.lists(st.tuples(tenths, tenths, tenths), min_size=1, max_size=40), st.sampled_from([0.5, 0.8, 0.9]))
+def test_the_margin_is_the_least_that_holds_one_more_share_of_the_hold_out(
+    found: list[tuple[float, float, float]], share: float
+):
+    """By trying every distance of a truth from its band: the least within which enough of them lie."""
+    bands, truth = [sorted(ends) for *ends, _ in found], [score for *_, score in found]
+    outside = [max(low - score, score - high) for (low, high), score in zip(bands, truth, strict=True)]
+    enough = [
+        margin for margin in outside if sum(other <= margin for other in outside) >= share * (len(found) + 1) - 1e-9
+    ]
+    margin = band_margin(bands, truth, share)
+    assert margin == (pytest.approx(min(enough)) if enough else None)
+    if margin is not None and margin >= 0:
+        wide = widened(bands, margin)
+        held = (wide[:, 0] - 1e-9 <= truth) & (np.array(truth) <= wide[:, 1] + 1e-9)
+        assert held.mean() >= share and (wide >= 0).all() and (wide <= 1).all()
+
+
+def test_a_band_that_vanishes_is_its_middle():
+    assert widened([[0.2, 0.4], [0.0, 1.0]], -0.2).tolist() == [pytest.approx([0.3, 0.3]), pytest.approx([0.2, 0.8])]
+
+
+@pytest.mark.parametrize(("photos", "own"), [(19, 0.4), (100, 0.4), (100, 0.02)])
+def test_widened_bands_keep_their_promise_whatever_the_models_own(photos: int, own: float):
+    """Fresh hold-outs and photos with normal errors of 0.1; 0.4 is too wide and 0.02 too narrow by far.
+
+    The scores are distinct, so that the coverage is ceil(0.9 (n + 1)) / (n + 1), within binomial error.
+    """
+    rng, rounds = np.random.default_rng(0), 4000
+    truth = 0.5 + 0.1 * rng.standard_normal((rounds, photos + 1))
+    bands = np.stack([np.full_like(truth, 0.5 - own), np.full_like(truth, 0.5 + own)], axis=-1)
+    holds = 0
+    for of_round, scores in zip(bands, truth, strict=True):
+        margin = band_margin(of_round[1:], scores[1:], 0.9)
+        assert margin is not None and (margin < 0) is (own > 0.3)
+        ((low, high),) = widened(of_round[0], margin)
+        holds += low <= scores[0] <= high
+    exact = np.ceil(0.9 * (photos + 1)) / (photos + 1)
+    assert abs(holds / rounds - exact) < 4 * np.sqrt(exact * (1 - exact) / rounds)
+    assert band_margin([[0.4, 0.6]] * 8, [0.5] * 8, 0.9) is None  # of nine photos, one is outside in one of ten cases

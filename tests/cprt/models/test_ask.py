@@ -13,7 +13,7 @@ from cprt.errors import InputError
 from cprt.images import load_image
 from cprt.models import local as local_module
 from cprt.models.ask import Model, ask, open_models
-from cprt.models.checkpoint import load_model
+from cprt.models.checkpoint import find_device, load_model, to_device
 from cprt.models.local import LocalModel
 from cprt.models.response_cache import ResponseCache
 from cprt.models.spec import ModelSpec, Request
@@ -54,10 +54,9 @@ def test_answers_do_not_depend_on_the_batch(demo_base: Path, photos: list[Path],
     for batch_size in (1, 4):
         row = {"name": "m", "model": str(demo_base), "max_new_tokens": 16, "dtype": "float32", "batch_size": batch_size}
         model = Model(ModelSpec.read(row, "spec"))
-        keyed = {model.spec.key(request): request for request in requests}
         with ResponseCache(tmp_path / f"{batch_size}.jsonl") as cache:
-            model.ask(keyed, cache, "asking")
-            texts.append([cache[key]["text"] for key in keyed])
+            model.ask(requests, cache, "asking")
+            texts.append([cache[model.spec.key(request)]["text"] for request in requests])
     assert texts[0] == texts[1] and len(texts[0]) == 9 and len(set(texts[0])) > 3
     local = LocalModel(str(demo_base), dtype="float32")
     (generation,) = local.generate([(shared, [load_image(photos[1])])], 16)
@@ -70,8 +69,9 @@ def test_logprobs_of_a_local_model_are_those_of_its_logits(demo_base: Path, phot
     model = Model(ModelSpec.read(row, "spec"))
     messages = build("zero_shot").messages()
     with ResponseCache(tmp_path / "answers.jsonl") as cache:
-        model.ask({photo.name: Request(messages, (photo,)) for photo in photos}, cache, "asking")
-        responses = [cache[photo.name] for photo in photos]
+        requests = [Request(messages, (photo,)) for photo in photos]
+        model.ask(requests, cache, "asking")
+        responses = [cache[model.spec.key(request)] for request in requests]
     plain = LocalModel(str(demo_base), dtype="float32", share_prefix=False)
     tokenizer = plain.processor.tokenizer
     for photo, response in zip(photos, responses, strict=True):
@@ -103,10 +103,12 @@ def test_a_photo_that_cannot_be_read_is_an_error_beside_the_answers(
     broken = tmp_path / "broken.png"
     broken.write_bytes(photos[0].read_bytes()[:60])
     row = {"name": "m", "model": str(demo_base), "max_new_tokens": 4, "dtype": "float32"}
-    requests = {name: Request(user("Name", None), (path,)) for name, path in (("a", photos[0]), ("b", broken))}
+    requests = [Request(user("Name", None), (path,)) for path in (photos[0], broken)]
+    model = Model(ModelSpec.read(row, "spec"))
     with ResponseCache(tmp_path / "answers.jsonl") as cache:
-        Model(ModelSpec.read(row, "spec")).ask(requests, cache, "asking")
-        assert "a" in cache and "b" not in cache and "broken.png" in cache["b"]["error"]
+        model.ask(requests, cache, "asking")
+        whole, cut = map(model.spec.key, requests)
+        assert whole in cache and cut not in cache and "broken.png" in cache[cut]["error"]
 
 
 @pytest.mark.parametrize("size", [(201, 1), (1, 300), (1, 1)])
@@ -119,8 +121,9 @@ def test_a_photo_that_the_processor_does_not_take_is_an_error_beside_the_answers
     asked = [*photos, tmp_path / "odd.png"]
     model = Model(ModelSpec.read(row, "spec"))
     with ResponseCache(tmp_path / "answers.jsonl") as cache:
-        model.ask({path.name: Request(user("Name", None), (path,)) for path in asked}, cache, "asking")
-        said = {name: cache[name] for name in ("0.png", "1.png", "2.png", "odd.png")}
+        requests = [Request(user("Name", None), (path,)) for path in asked]
+        model.ask(requests, cache, "asking")
+        said = {path.name: cache[model.spec.key(one)] for path, one in zip(asked, requests, strict=True)}
     local = LocalModel(str(demo_base), dtype="float32")
     for photo in photos:
         assert said[photo.name]["text"] == local.generate([(user("Name", None), [load_image(photo)])], 6)[0].text
@@ -130,7 +133,7 @@ def test_a_photo_that_the_processor_does_not_take_is_an_error_beside_the_answers
 
 
 def test_adapters_of_one_base_load_it_once_and_say_what_they_say_alone(
-    demo_base: Path, photos: list[Path], tmp_path: Path, monkeypatch
+    demo_base: Path, photos: list[Path], tmp_path: Path, monkeypatch, capsys
 ):
     from peft import LoraConfig, get_peft_model
 
@@ -160,10 +163,11 @@ def test_adapters_of_one_base_load_it_once_and_say_what_they_say_alone(
     monkeypatch.setattr(local_module, "load_model", counted)
     with ResponseCache(tmp_path / "answers.jsonl") as cache:
         for model in open_models([ModelSpec.read(row, "spec") for row in rows], False, None):
-            requests = {f"{model.spec.name} {path}": Request(user("Name", None), (path,)) for path in photos}
+            requests = [Request(user("Name", None), (path,)) for path in photos]
             ask(model, requests, cache)
-            texts.append([cache[key]["text"] for key in requests])
+            texts.append([cache[model.spec.key(request)]["text"] for request in requests])
     assert loaded == [str(demo_base)]
+    assert capsys.readouterr().out == f"{demo_base} on {str(find_device()).upper()}, float32\n"
     for adapter, said in zip(adapters, texts, strict=True):
         alone = LocalModel(str(demo_base), adapter, dtype="float32")
         assert said == [alone.generate([(user("Name", None), [load_image(path)])], 12)[0].text for path in photos]
@@ -177,16 +181,24 @@ def test_without_a_network_a_model_of_the_hub_is_told_at_once_unless_there_are_a
     (tmp_path / "answers.jsonl").touch()
     (model,) = open_models([spec], False, tmp_path / "answers.jsonl")
     with ResponseCache(tmp_path / "answers.jsonl") as cache:
-        cache.put([("a", {"text": "kept"})])
-        ask(model, {"a": Request(user("?"))}, cache)  # asks nothing, needs nothing
+        cache.put([(model.spec.key(Request(user("?"))), {"text": "kept"})])
+        ask(model, [Request(user("?"))], cache)  # asks nothing, needs nothing
         with pytest.raises(InputError, match="cannot be loaded as a model"):
-            ask(model, {"b": Request(user("?"))}, cache)
+            ask(model, [Request(user("!"))], cache)
+
+
+def test_the_device_is_what_torch_finds_and_a_precision_nobody_chose_is_one_that_it_has(demo_base: Path):
+    device = find_device()
+    assert device.type == (torch.accelerator.current_accelerator().type if torch.accelerator.is_available() else "cpu")
+    for dtype in ("auto", "bfloat16"):
+        model = to_device(load_model(str(demo_base), dtype=dtype), device, dtype)
+        assert (model.device, model.dtype) == (device, torch.bfloat16)  # the demo's base is stored so
 
 
 def test_no_such_model_is_bad_input(tmp_path: Path):
     model = Model(ModelSpec.read({"name": "m", "model": "no/such/model"}, "spec"))
     with ResponseCache(tmp_path / "answers.jsonl") as cache, pytest.raises(InputError, match="no such model folder"):
-        model.ask({"a": Request(user("b"))}, cache, "asking")
+        model.ask([Request(user("b"))], cache, "asking")
 
 
 def test_a_cut_adapter_is_bad_input(demo_base: Path, tmp_path: Path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,13 @@ def test_a_config_with_more_or_fewer_layers_is_refused(base, layers, reason):
     with pytest.raises(InputError, match="not those of its config.json") as error:
         load_model(str(base))
     assert reason in str(error.value)
+
+
+def test_patches_are_embedded_as_by_the_librarys_convolution(base):
+    embed = deepcopy(load_model(str(base), dtype="float32").model.visual.patch_embed)
+    patches = torch.randn(12, embed.proj.weight[0].numel())
+    embed.proj.weight.data *= 2  # of the copy, whose own weights count
+    assert torch.allclose(embed(patches), type(embed).forward(embed, patches), atol=1e-5)
 
 
 def test_the_folder_of_an_adapter_is_no_model(base, adapter):

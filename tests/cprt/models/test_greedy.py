@@ -114,12 +114,12 @@ def test_a_model_whose_answers_never_end_is_refused(demo_base, tmp_path):
 
 
 def test_cut_answers_are_counted_and_what_was_used_is_recorded(demo_base, photos, tmp_path, capsys):
-    requests = {photo.name: Request(MESSAGES, (photo,)) for photo in photos}
+    requests = [Request(MESSAGES, (photo,)) for photo in photos]
     for length, said in ((3, "2 of 2 answers ran into max_new_tokens 3 and are cut off"), (LONGEST, "")):
         spec = ModelSpec("m", str(demo_base), max_new_tokens=length, dtype="float32")
         with ResponseCache(tmp_path / f"{length}.jsonl") as cache:
             Model(spec).ask(requests, cache, "asking")
-            made = cache[photos[0].name]["made"]["decoding"]
+            made = cache[spec.key(requests[0])]["made"]["decoding"]
         assert made == {"do_sample": False, "eos_token_id": [0, 2], "pad_token_id": 0}
         told = [line for line in capsys.readouterr().err.splitlines() if "note" in line]
         assert told == ([f"note: asking: {said}"] if said else [])

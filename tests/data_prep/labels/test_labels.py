@@ -143,7 +143,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ([changed("level", 5)], "bench.json: row 1: field 'level': 5 is not 1, 2, 3 or 4"),
         ([changed("score", 1.2)], "bench.json: row 1: field 'score': 1.2 is not a number from 0 to 1"),
         ([changed("score", "0.5")], "bench.json: row 1: field 'score': '0.5' is not a number from 0 to 1"),
-        ([changed("binary_labels", None)], "bench.json: row 1: field 'binary_labels': must be an object"),
+        ([changed("binary_labels", None)], "bench.json: row 1: field 'binary_labels': is null"),
         ([changed("binary_labels/level3/age", 0.7)], "row 1: field 'binary_labels.level3.age': 0.7 is not 0, 0.5 or 1"),
         ([changed("binary_labels/level3/age", "1")], "row 1: field 'binary_labels.level3.age': '1' is not 0, 0.5 or 1"),
         ([changed("binary_labels/level3/ages", 1)], "row 1: field 'binary_labels.level3.ages': is not an attribute"),
@@ -253,7 +253,7 @@ def test_annotators_must_agree_on_1_and_a_missing_answer_leaves_no_consensus(col
         (annotation("2017_1", "one", None), "annotations.jsonl:1: field 'labels': must be an object"),
         (annotation("2017_1", "one", {}) * 2, "jsonl:2: field 'annotator': 'one' has answered '2017_1' already"),
         (annotation("2017_1", "one", None, "error"), "annotations.jsonl: no photo has labels of all 1 annotators"),
-        (annotation("", "one", {}), "annotations.jsonl:1: field 'id': must be a non-empty text"),
+        (annotation("", "one", {}), "annotations.jsonl:1: field 'id': '' is not a non-empty text"),
     ],
 )
 def test_bad_annotations_are_named(collection: Path, text: str, complaint: str):

@@ -58,14 +58,14 @@ def picture(tmp_path: Path) -> Path:
         ({"crp": 3}, "field 'crp': unknown field"),
         ({"mean": [0, 0]}, "field 'mean': must be three numbers"),
         ({"std": [1, 0, 1]}, "field 'std': must be more than 0"),
-        ({"mean": ["a", 0, 0]}, "field 'mean': ['a', 0, 0] does not fit"),
+        ({"mean": ["a", 0, 0]}, "field 'mean': ['a', 0, 0] is not a list or null"),
         ({"num_classes": 1}, "field 'num_classes': must be at least 2"),
         ({"classes": ["a", "b"]}, "field 'classes': names 2 classes, but num_classes is 12"),
         ({"classes": ["a"] * 12}, "field 'classes': names a class twice"),
-        ({"classes": "alphabetic"}, "field 'classes': 'alphabetic' does not fit"),
+        ({"classes": "alphabetic"}, "field 'classes': 'alphabetic' is not one of numeric, sorted or a list"),
         ({"crop": [10, 0, 5, 5]}, "field 'crop': must be null"),
         ({"resize": 0}, "field 'resize': must be at least 1"),
-        ({"library": "keras"}, "field 'library': 'keras' does not fit"),
+        ({"library": "keras"}, "field 'library': 'keras' is not one of timm, torchvision"),
         ({"library": "timm", "architecture": "hf-hub:someone/model"}, "is not the name of an architecture"),
         ({"library": "timm", "architecture": "no_such_net"}, "timm cannot build 'no_such_net'"),
         ({"library": "torchvision", "architecture": "resnet1"}, "torchvision cannot build 'resnet1'"),
@@ -93,7 +93,7 @@ def test_what_does_not_fit_is_one_line(weights: Path, changes: dict[str, Any], s
 def test_nothing_that_changes_the_figures_has_a_default(weights: Path, name: str):
     row = stated(weights)
     del row[name]
-    with pytest.raises(InputError, match=f"classifier: field '{name}': is missing: it must be stated"):
+    with pytest.raises(InputError, match=f"classifier: field '{name}': is missing"):
         ClassifierSpec.read(row, "classifier")
 
 

@@ -107,9 +107,9 @@ def test_set_ups_of_other_tools_stand_beside_those_of_the_tree(tmp_path: Path):
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ({"layout": "kedmi"}, "must be {layout, images} and maybe references"),
+        ({"layout": "kedmi"}, "D.images': is missing"),
         ({"layout": "kedm", "images": "x"}, "'kedm' is not one of classes, mibench, plg-mi, kedmi"),
-        ({"layout": "kedmi", "images": "../x"}, "'../x' is not a folder in"),
+        ({"layout": "kedmi", "images": "../x"}, "'../x' is not a path inside"),
         ({"layout": "kedmi", "images": "gone"}, "'gone' is not a folder in"),
     ],
 )

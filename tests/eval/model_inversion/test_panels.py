@@ -14,7 +14,8 @@ from PIL import Image
 
 from cprt.errors import InputError
 from eval.model_inversion.collection.setups import Setup, read_setups
-from eval.model_inversion.judge.panels import CAPTION, GAP, LINE, TILE, Panels, draw
+from eval.model_inversion.judge.drawing import CAPTION, GAP, LINE, TILE, draw
+from eval.model_inversion.judge.panels import Panels
 from eval.model_inversion.judge.prompts import SUBJECTS, Subject
 from eval.model_inversion.judge.queries import Options, plan
 

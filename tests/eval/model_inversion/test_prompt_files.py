@@ -61,9 +61,9 @@ def test_our_own_prompt_is_as_it_was():
     [
         ([], "must be a mapping of person, object, breed, own"),
         ({"face": {"text": "x"}}, "field 'face': is not one of person, object, breed, own"),
-        ({"person": "x"}, "field 'person': must be a mapping with a text"),
-        ({"person": {"question": "x"}}, "field 'person': must be a mapping with a text"),
-        ({"person": {"text": " "}}, "field 'person.text': must be a text"),
+        ({"person": "x"}, "field 'person': must be a mapping of text, question"),
+        ({"person": {"question": "x"}}, "field 'person.text': is missing"),
+        ({"person": {"text": " "}}, "field 'person.text': ' ' is not a text of at most 8000"),
         ({"person": {"text": "x", "system": "y"}}, "field 'person.system': unknown field"),
     ],
 )

@@ -208,8 +208,8 @@ def test_facts_of_what_is_not_there_are_noted(tmp_path: Path, capsys):
         ({"CelebA": {"subject": {"same": "a\nb", "allow": "c"}}}, "same must be one line"),
         ({"CelebA": {"subjct": "person"}}, "unknown field"),
         ({"CelebA": "person"}, "must be a mapping"),
-        ({"CelebA": {"subject": "person", "evaluation_accuracy": 93}}, "93 is not a number from 0 to 1"),
-        ({"CelebA": {"subject": "person", "reference_crop": [9, 9, 3, 3]}}, "must be [left, upper, right, lower]"),
+        ({"CelebA": {"subject": "person", "evaluation_accuracy": 93}}, "must be 0 to 1, not 93"),
+        ({"CelebA": {"subject": "person", "reference_crop": [9, 9, 3, 3]}}, "is not [left, upper, right, lower]"),
         ({"CelebA": {"subject": "person", "target": 3}}, "3 is not a text"),
     ],
 )

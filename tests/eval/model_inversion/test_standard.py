@@ -165,7 +165,7 @@ def test_a_student_of_true_reconstructions_knows_the_people_and_one_of_noise_doe
         ({"epochs": 0}, "student: field 'epochs': must be at least 1"),
         ({"lr": 1}, "student: field 'lr': unknown field"),
         ({"weights": "gone.pth"}, "gone.pth"),
-        ({"learning_rate": 0}, "learning_rate must be more than 0"),
+        ({"learning_rate": 0}, "student: field 'learning_rate': must be more than 0"),
     ],
 )
 def test_a_student_that_cannot_be_made_is_one_line(bench, run, changes: dict[str, Any], said: str):

@@ -14,6 +14,7 @@ from collection import ID, configure, describe, make
 from loopback import Misbehaving
 from sklearn.metrics import cohen_kappa_score
 
+from cprt.answers.sheets import assign
 from cprt.errors import InputError
 from cprt.metrics.agreement import krippendorff_alpha
 from eval.model_inversion.compare import run as compare
@@ -21,7 +22,6 @@ from eval.model_inversion.judge import run as judge
 from eval.model_inversion.metrics.rates import Counting
 from eval.model_inversion.study.answers import alpha, majority
 from eval.model_inversion.study.run import main
-from eval.model_inversion.study.sheets import assign
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def test_filled_sheets_become_judges_and_are_held_against_each(judged: Path, tmp
     answers[1] = [{"yes": "No ", "no": "YES"}[answer] if i < 4 else answer for i, answer in enumerate(answers[1])]
     answers[2] = ["unsure" if i < 2 else "" if i < 4 else answer for i, answer in enumerate(answers[2])]
     words = [fill(path, given) for path, given in zip(sheets, answers, strict=True)]
-    with pytest.raises(InputError, match=r"rater01\.csv: has answers in it; draw the new study into another --out"):
+    with pytest.raises(InputError, match=r"rater01\.csv: has answers in it; write new sheets to another --out"):
         drawn(judged, study)
     main(["--runs", str(judged), "--out", str(study), "--answers", *words, "--resamples", "50"])
     report = json.loads((study / "study.json").read_text())
@@ -170,7 +170,7 @@ def test_alphas_interval_rests_on_classes():
 
 
 def test_everybody_gets_as_many_and_pictures_get_equally_many():
-    sheets = assign(10, 4, 5, 0)
+    sheets = list(assign(10, 4, 5, np.random.default_rng(0)))
     assert all(len(set(sheet)) == 5 for sheet in sheets)
     assert Counter(place for sheet in sheets for place in sheet) == dict.fromkeys(range(10), 2)
 

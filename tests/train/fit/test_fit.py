@@ -127,7 +127,7 @@ def test_the_command_says_what_a_recipe_needs(demo_base, capsys):
     "options, reason",
     [
         (["--gpu", "0"], "gpu must be more than 0, not 0.0"),
-        (["--utilisation", "1.5"], "utilisation must be at most 1, not 1.5"),
+        (["--utilisation", "1.5"], "utilisation must be more than 0 and at most 1, not 1.5"),
         (["--max_pixels", "null"], "max_pixels is missing: without it a photo takes up to 16k tokens"),
         (["--per_device_train_batch_size", "3"], "global_batch_size 128 is not a multiple of"),
     ],

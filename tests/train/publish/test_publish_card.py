@@ -147,12 +147,12 @@ def test_the_recipe_is_the_runs_own(publish, hub, trained):
 @pytest.mark.parametrize(
     "change, reason",
     [
-        ({"pearson": "high"}, "field 'pearson': is not a number"),
+        ({"pearson": "high"}, "field 'pearson': 'high' is not a number or null"),
         ({"coverage": None}, "field 'coverage': says that no photo was asked about"),
         ({"n": 0}, "field 'n': says that no photo was asked about"),
-        ({"n": 1.5}, "field 'n': is not a whole number"),
-        ({"ci": {"mae": [1]}}, "field 'ci.mae': is not an interval"),
-        ({"status_counts": {"ok": "many"}}, "field 'status_counts.ok': is not a whole number"),
+        ({"n": 1.5}, "field 'n': 1.5 is not a whole number"),
+        ({"ci": {"mae": [1]}}, "field 'ci.mae': [1] is not a list of 2"),
+        ({"status_counts": {"ok": "many"}}, "field 'status_counts.ok': 'many' is not a whole number"),
     ],
 )
 def test_metrics_that_are_none(publish, hub, trained, tmp_path, change, reason):

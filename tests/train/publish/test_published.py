@@ -96,8 +96,8 @@ def test_transformers_serve_answers_the_same(published, trained, demo_base, phot
             "base": ModelSpec("base", str(demo_base), dtype="float32", **common),
         }
         for name, spec in specs.items():
-            requests = {spec.key(request): request for request in [Request(messages, (path,)) for path in photos]}
+            requests = [Request(messages, (path,)) for path in photos]
             with ResponseCache(tmp_path / f"{name}.jsonl") as cache:
                 Model(spec).ask(requests, cache, name)
-                answers[name] = [cache[key]["text"] for key in requests]
+                answers[name] = [cache[spec.key(request)]["text"] for request in requests]
     assert answers["served"] == answers["here"] != answers["base"]

@@ -1,4 +1,4 @@
-"""Photos on disk: which files they are, where they are, how they are opened. They never leave the machine from here."""
+"""How photos are opened: decoded as RGB and upright, whatever they are, or with a reason why not."""
 
 from __future__ import annotations
 
@@ -8,21 +8,17 @@ import re
 import stat
 import struct
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 from PIL import ExifTags, Image, UnidentifiedImageError
 from PIL.JpegImagePlugin import JpegImageFile
 from PIL.TiffImagePlugin import BITSPERSAMPLE, PHOTOMETRIC_INTERPRETATION, SAMPLEFORMAT, TiffImageFile
-from tqdm import tqdm
 
 from cprt.errors import InputError
-from cprt.files import is_safe_path
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -56,125 +52,6 @@ _MOST_PIXELS = 2**30 // 4 // 3
 _MOST_IN_A_JPEG = 500_000_000
 _TOO_MANY = "has too many pixels to be unpacked safely"
 MAX_RATIO = 200  # of the longer side to the shorter one: Qwen's processors refuse more
-# A file with another suffix is no photo; one without any is looked at.
-SUFFIXES = tuple(".jpg .jpeg .jpe .jfif .mpo .png .webp .bmp .gif .tif .tiff .avif .heic .heif .hif".split())
-
-
-# --- Which files are photos --------------------------------------------------------------------------------------
-
-
-def is_photo(path: str | Path) -> bool:
-    """Whether a file counts as a photo: by its suffix, and by its content where it has none."""
-    suffix = Path(path).suffix.lower()
-    if suffix:
-        return suffix in SUFFIXES
-    try:
-        with _open(path):
-            return True
-    except InputError:
-        return False
-
-
-@dataclass(frozen=True)
-class Listing:
-    """What lies in a folder, to any depth and in the order of the names; all paths are relative to it.
-
-    Hidden files and folders are left out. ``links`` are links to folders, which may lead out of the folder or round in
-    circles and are not followed; ``unlisted`` says why a folder could not be searched.
-    """
-
-    photos: list[str] = field(default_factory=list)
-    others: list[str] = field(default_factory=list)
-    links: list[str] = field(default_factory=list)
-    unlisted: dict[str, str] = field(default_factory=dict)
-
-
-def list_photos(folder: str | Path) -> Listing:
-    """Search a folder for photos."""
-    found = Listing()
-
-    def unlisted(error: OSError) -> None:
-        found.unlisted[os.path.relpath(error.filename, folder)] = f"cannot be listed ({error.strerror})"
-
-    for directory, folders, files in os.walk(folder, onerror=unlisted):
-        below = os.path.relpath(directory, folder)
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in [name for name in folders if os.path.islink(os.path.join(directory, name))]:
-            folders.remove(name)
-            found.links.append(os.path.normpath(os.path.join(below, name)))
-        for name in sorted(name for name in files if not name.startswith(".")):
-            kind = found.photos if is_photo(os.path.join(directory, name)) else found.others
-            kind.append(os.path.normpath(os.path.join(below, name)))
-    return found
-
-
-def image_root(folder: str | Path) -> Path:
-    """The folder that image paths in our files are relative to: the one that holds ``images/``.
-
-    Accepts that folder, or ``images/`` itself, or any folder of photos. Raises InputError when it does not exist.
-    """
-    folder = Path(folder)
-    if not folder.is_dir():
-        raise InputError.at(folder, "is not a folder of images")
-    if not (folder / "images").is_dir() and folder.resolve().name == "images":
-        return folder.resolve().parent if folder.name != "images" else folder.parent
-    return folder
-
-
-class ImageIndex:
-    """Finds images by the ids that label files use: a file name, with or without extension and folder.
-
-    Raises InputError for a folder that cannot be searched, unless ``unlisted`` may be: its photos would be missing
-    without a word.
-
-    Attributes:
-        root: what all paths are relative to.
-        start: the folder that was searched, ``root`` or ``root/images``.
-        paths: every image, hidden files and folders left out.
-        others: every other file, and links to folders, with the reason.
-        unlisted: folders that cannot be searched, with the reason.
-    """
-
-    def __init__(self, folder: str | Path, unlisted: bool = False):
-        self.root = image_root(folder)
-        self.start = self.root / "images" if (self.root / "images").is_dir() else self.root
-        found = list_photos(self.start)
-        below = "images/" if self.start != self.root else ""
-        self.paths = [below + path for path in found.photos]
-        self.others = {below + path: "is no image by its suffix" for path in found.others}
-        self.others |= {below + path: "is a link to a folder, which is not followed" for path in found.links}
-        self.unlisted = {below + path: reason for path, reason in found.unlisted.items()}
-        if self.unlisted and not unlisted:
-            path, reason = next(iter(self.unlisted.items()))
-            raise InputError.at(self.root / path, reason)
-        self._by_stem: dict[str, list[str]] = {}
-        for path in self.paths:
-            self._by_stem.setdefault(PurePosixPath(path).stem, []).append(path)
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def find(self, id: str) -> str | None:
-        """Path relative to the root, or None when there is no such image. Folders in the id must be the photo's.
-
-        Raises ValueError for an id that could point outside the folder or that fits several images.
-        """
-        if not is_safe_path(id):
-            raise ValueError(f"{id!r} is not a file name inside the image folder")
-        wanted = PurePosixPath(id)
-        if wanted.suffix.lower() in SUFFIXES:
-            wanted = wanted.with_suffix("")
-        found = self._by_stem.get(wanted.name, [])
-        if len(wanted.parts) > 1:
-            whole = self.root.absolute().as_posix()
-            ends = f"/{wanted}"
-            found = [path for path in found if str(PurePosixPath(whole, path).with_suffix("")).endswith(ends)]
-        if len(found) > 1:
-            raise ValueError(f"{id!r} fits several images: {', '.join(found[:3])}")
-        return found[0] if found else None
-
-
-# --- How they are opened -----------------------------------------------------------------------------------------
 
 
 def load_image(path: str | Path, max_pixels: int | None = None) -> Image.Image:
@@ -189,7 +66,7 @@ def load_image(path: str | Path, max_pixels: int | None = None) -> Image.Image:
     quarter and an eighth of its size that does not. Raises InputError for whatever is no image, is cut off, or is
     larger.
     """
-    with _open(path) as image:
+    with opened(path) as image:
         size = image.size if max_pixels is None else fit(image.size, max_pixels)
         least = next(scale for scale in (1, 2, 4, 8) if math.prod(image.size) <= _MOST_PIXELS * scale**2)
         if size == image.size and least == 1:
@@ -207,7 +84,7 @@ def load_image(path: str | Path, max_pixels: int | None = None) -> Image.Image:
 
 def image_size(path: str | Path) -> tuple[int, int]:
     """Width and height as stored, from the header alone. Raises InputError."""
-    with _open(path) as image:
+    with opened(path) as image:
         return image.size
 
 
@@ -258,58 +135,19 @@ def fit(size: tuple[int, int], max_pixels: int) -> tuple[int, int]:
     return (short, long) if width <= height else (long, short)
 
 
+def is_box(crop: Sequence[int]) -> bool:
+    """Whether these are the left, upper, right and lower end of a part of a picture, in pixels."""
+    return len(crop) == 4 and 0 <= crop[0] < crop[2] and 0 <= crop[1] < crop[3]
+
+
 def check_ratio(size: tuple[int, int], path: str | Path) -> None:
     """Raises InputError for a photo that models refuse by its shape."""
     if max(size) > MAX_RATIO * min(size):
         raise InputError.at(path, f"is {size[0]} x {size[1]} pixels: one side is over {MAX_RATIO} times the other")
 
 
-def check_images(root: Path, paths: Sequence[str], decode: bool = True) -> None:
-    """Open every image before anything slow starts: one bad photo would otherwise stop a run hours later.
-
-    Args:
-        decode: decode in full and look at the shape, as training needs; otherwise only the header is read, which finds
-            what is no image.
-
-    Raises InputError that names the first unusable image and counts the others.
-    """
-    raise_first([*find_faults([root / path for path in paths], decode).values()])
-
-
-def raise_first(faults: Sequence[InputError]) -> None:
-    """Raises the first of several faults, if there is one, and counts the others."""
-    if faults:
-        raise InputError(str(faults[0]) + (f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""))
-
-
-def find_faults(paths: Sequence[Path], decode: bool = True) -> dict[Path, InputError]:
-    """Those of ``paths`` that cannot be used as images, with the reason; ``decode`` as in ``check_images``."""
-
-    def fault(path: Path) -> InputError | None:
-        try:
-            if decode:
-                check_ratio(load_image(path).size, path)
-            else:
-                image_size(path)
-        except InputError as error:
-            return error
-        return None
-
-    found = zip(paths, in_parallel(fault, paths, "checking images"), strict=True)
-    return {path: error for path, error in found if error is not None}
-
-
-def in_parallel(work: Callable[[T], R], items: Sequence[T], desc: str, workers: int | None = None) -> Iterator[R]:
-    """The results in order, from as many threads as there are cores (Pillow decodes beside Python), with a bar."""
-    pool = ThreadPoolExecutor(workers or len(os.sched_getaffinity(0)))
-    try:
-        yield from tqdm(pool.map(work, items), total=len(items), desc=desc, unit="photo", leave=False)
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
 @contextmanager
-def _open(path: str | Path) -> Iterator[Image.Image]:
+def opened(path: str | Path) -> Iterator[Image.Image]:
     """An opened image; whatever goes wrong inside becomes an InputError."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait for ever
