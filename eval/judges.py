@@ -34,6 +34,14 @@ class Judge:
     structure: Structure | None = None
     guess: Structure | None = None
 
+    @classmethod
+    def of(
+        cls, name: str, spec: ModelSpec, prompt: Prompt, taxonomy: Taxonomy, structured: bool, expected: bool = False
+    ) -> Judge:
+        form = structure(prompt.target, taxonomy, prompt.score_key) if structured else None
+        guess = structure(prompt.target, taxonomy, prompt.score_key, in_order=False)
+        return cls(name, spec, prompt, expected, form, guess)
+
     @property
     def model(self) -> str:
         stacked = self.spec.adapter is not None and self.spec.base_url is None
@@ -189,11 +197,10 @@ def _judges(
         trained = None if spec.adapter is None else trained_prompt(spec.adapter, taxonomy)
         if expected and spec.base_url is not None and spec.top_logprobs is None:
             spec = replace(spec, top_logprobs=TOP_LOGPROBS)
-        for name in _distinct(prompts):
-            prompt = choose_prompt(name, target, trained, taxonomy)
-            form = structure(prompt.target, taxonomy, prompt.score_key) if structured else None
-            guess = structure(prompt.target, taxonomy, prompt.score_key, in_order=False)
-            judges.append(Judge(_name(spec.name, prompt.name, several), spec, prompt, expected, form, guess))
+        for asked_with in _distinct(prompts):
+            prompt = choose_prompt(asked_with, target, trained, taxonomy)
+            name = _name(spec.name, prompt.name, several)
+            judges.append(Judge.of(name, spec, prompt, taxonomy, structured, expected))
     doubled = [name for name, count in Counter(judge.name for judge in judges).items() if count > 1]
     if doubled:
         raise InputError(f"prompt: two prompts would write to {doubled[0]!r}: give each file a name of its own")

@@ -47,24 +47,20 @@ def clusters(fingerprints: Sequence[Fingerprint], threshold: int | None = DEFAUL
     tested on another, and are no duplicates; where only the hash has no contrast (all bits 0), photos are compared
     exactly.
     """
-    parent = list(range(len(fingerprints)))
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
 
-    def find(i: int) -> int:
-        while parent[i] != i:
-            parent[i] = parent[parent[i]]
-            i = parent[i]
-        return i
-
+    if not fingerprints:
+        return []
     first: dict[str, int] = {}
-    for i, one in enumerate(fingerprints):
-        if one.pixels is not None:
-            parent[find(i)] = find(first.setdefault(one.pixels, i))
+    pairs = [(i, first.setdefault(one.pixels, i)) for i, one in enumerate(fingerprints) if one.pixels is not None]
     if threshold is not None:
-        for i, j in _near(np.asarray([one.bits for one in fingerprints], dtype=np.uint64), threshold):
-            parent[find(i)] = find(j)
+        pairs += _near(np.asarray([one.bits for one in fingerprints], dtype=np.uint64), threshold)
+    here, there = np.asarray(pairs, dtype=np.int64).reshape(-1, 2).T
+    links = coo_array((np.ones(len(pairs)), (here, there)), shape=(len(fingerprints), len(fingerprints)))
     groups: dict[int, list[int]] = {}
-    for i in range(len(fingerprints)):
-        groups.setdefault(find(i), []).append(i)
+    for i, group in enumerate(connected_components(links, directed=False)[1].tolist()):
+        groups.setdefault(group, []).append(i)
     return sorted(group for group in groups.values() if len(group) > 1)
 
 

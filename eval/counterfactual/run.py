@@ -104,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise InputError(f"{args.taxonomy}: without {FACES!r} there is nothing to leave out")
     runs = read_runs(args.ask or args.runs, taxonomy, args.base_url, args.api_key_env, args.endpoints)
     judges = read_judges(args.select_by or args.runs)
-    opened = open_models([one.spec for one in runs], args.allow_remote, Path(args.out) / ANSWERS)
+    opened = open_models([one.judge.spec for one in runs], args.allow_remote, Path(args.out) / ANSWERS)
     models = {one.name: model for one, model in zip(runs, opened, strict=True)}
     labels, root = read_labels(args.labels, taxonomy, ("image", "labels")), image_root(args.images)
     for name, predictions in [*judges.items(), *((one.name, one.predictions) for one in runs)]:
@@ -120,14 +120,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     hash_photos(root / case.image for case in cases)
     of_run: dict[str, list[Row]] = {}
     with ResponseCache(out / ANSWERS) as cache:
-        for one in by_weights(runs, lambda one: one.spec):
+        for one in by_weights(runs, lambda one: one.judge.spec):
             asked = [
-                [(one.spec.key(request), request) for request in one.requests(root / case.image, args.control)]
+                [(one.judge.spec.key(request), request) for request in one.requests(root / case.image, args.control)]
                 for case in cases
             ]
             requests = {key: request for of_case in asked for key, request in of_case}
             ask(models[one.name], requests.values(), cache, label=one.name)
-            found = find_outcomes(requests, cache, reader(taxonomy, one.prompt), one.spec)
+            found = find_outcomes(requests, cache, reader(taxonomy, one.judge.prompt), one.judge.spec)
             of_run[one.name] = compare(one, cases, [[found[key] for key, _ in of_case] for of_case in asked], taxonomy)
     rows = [row for one in runs for row in of_run[one.name]]
     write_jsonl(out / "counterfactual.jsonl", rows)
@@ -181,10 +181,10 @@ def record(
         runs=[
             {
                 "name": one.name,
-                "model": one.spec.record(),
-                "identity": one.spec.identity["model"],
-                "adapter": one.spec.identity.get("adapter"),
-                "prompt": one.counterfactual.identity(),
+                "model": one.judge.spec.record(),
+                "identity": one.judge.spec.identity["model"],
+                "adapter": one.judge.spec.identity.get("adapter"),
+                "prompt": one.counterfactual.prompt.identity(),
             }
             for one in runs
         ],
@@ -208,9 +208,9 @@ def compare(
             {
                 "id": case.id,
                 "run": one.name,
-                "model": one.spec.model,
-                "prompt": one.prompt.name,
-                "target": one.prompt.target,
+                "model": one.judge.spec.model,
+                "prompt": one.judge.prompt.name,
+                "target": one.judge.prompt.target,
                 "group": case.group,
                 "status": outcome.status,
                 "status_again": next((other.status for other in control), None),

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cprt.answers.structure import Structure, structure
 from cprt.errors import InputError
 from cprt.models.spec import ModelSpec, Request
-from cprt.prompts import Prompt, assuming_faces_anonymised, recall
+from cprt.prompts import assuming_faces_anonymised, recall
 from cprt.records import Prediction, inside, read_object, read_predictions
 from cprt.taxonomy import Taxonomy
 from cprt.values import read_fields
 from eval.compare.runs import predictions_of, run_names
+from eval.judges import Judge
 
 Predictions = dict[str, Prediction]  # by id
 
@@ -32,24 +32,23 @@ class Place:
 
 @dataclass(frozen=True)
 class EvalRun:
-    """One folder of ``cprt eval`` that is asked again: what was asked of which model, and its scores by id.
+    """One folder of ``cprt eval`` that is asked again: its judge, and its scores by id.
 
-    ``prompt`` is the plain one, ``counterfactual`` the same under the assumption that faces are anonymised;
-    ``structure`` is the form that its answers were held to, ``guess`` that which they likely have.
+    ``counterfactual`` is the same judge under the assumption that faces are anonymised.
     """
 
-    name: str
-    spec: ModelSpec
-    prompt: Prompt
-    counterfactual: Prompt
+    judge: Judge
+    counterfactual: Judge
     predictions: Predictions
-    structure: Structure | None = None
-    guess: Structure | None = None
+
+    @property
+    def name(self) -> str:
+        return self.judge.name
 
     def requests(self, photo: Path, control: bool) -> tuple[Request, ...]:
         """The counterfactual question about a photo, and for a ``control`` the plain one again."""
-        asked = (self.counterfactual, self.prompt) if control else (self.counterfactual,)
-        return tuple(Request(prompt.messages(), (photo,), None, self.structure, self.guess) for prompt in asked)
+        asked = (self.counterfactual, self.judge) if control else (self.counterfactual,)
+        return tuple(judge.request(photo) for judge in asked)
 
 
 def names_of(runs: Sequence[str]) -> list[str]:
@@ -144,7 +143,6 @@ def _read_run(folder: str, name: str, record: Any, taxonomy: Taxonomy, place: Pl
     if adapter != spec.identity.get("adapter"):
         raise InputError.at(file, f"the adapter {spec.adapter} has changed since", field="adapter")
     predictions = {prediction.id: prediction for prediction in read_predictions(Path(folder) / "predictions.jsonl")}
-    held = {"structured", "not_structured"} & inside(record, "decoding").keys()
-    form = structure(plain.target, taxonomy, plain.score_key) if held else None
-    guess = structure(plain.target, taxonomy, plain.score_key, in_order=False)
-    return EvalRun(name, spec, plain, assuming_faces_anonymised(plain, taxonomy), predictions, form, guess)
+    held = bool({"structured", "not_structured"} & inside(record, "decoding").keys())
+    judge = Judge.of(name, spec, plain, taxonomy, held)
+    return EvalRun(judge, replace(judge, prompt=assuming_faces_anonymised(plain, taxonomy)), predictions)

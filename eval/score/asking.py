@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from cprt.answers import Answer
-from cprt.answers.structure import structure
 from cprt.errors import one_line
 from cprt.files import without_halves
 from cprt.guidance.risk import Risk
@@ -21,9 +20,8 @@ from cprt.models.ask import Model, ask
 from cprt.models.missing import read_outcomes
 from cprt.models.outcome import Outcome
 from cprt.models.response_cache import ResponseCache
-from cprt.models.spec import Request
-from cprt.prompts import Prompt
 from cprt.taxonomy import Taxonomy
+from eval.judges import Judge
 from eval.predictions import reader
 from eval.score.options import ScoreArguments
 from eval.score.photos import Photo
@@ -32,7 +30,7 @@ from eval.score.rows import flag_score, named, probable
 
 def ask_all(
     model: Model,
-    prompt: Prompt,
+    judge: Judge,
     photos: Sequence[Photo],
     out: Path,
     args: ScoreArguments,
@@ -43,16 +41,12 @@ def ask_all(
 
     A page beside the JSON Lines of the same run only shows what that came to: errors are not asked again for it.
     """
-    messages = prompt.messages()
-    form = structure(prompt.target, taxonomy, prompt.score_key) if args.structured else None
-    guess = structure(prompt.target, taxonomy, prompt.score_key, in_order=False)
-    lead_in = "" if form is not None and form.keys and args.base_url is None else None  # brings probabilities of lists
-    requests = [Request(messages, (photo.file,), lead_in, form, guess) for photo in photos if photo.problem is None]
+    requests = [judge.request(photo.file) for photo in photos if photo.problem is None]
     shows_only = out.suffix == ".html" and out.with_suffix(".jsonl").is_file()
     rows, first = list[dict[str, Any]](), dict[str | OSError, Path]()
     with ResponseCache(kept(out)) as cache:
         ask(model, requests, cache, label="scoring", errors=not shows_only)
-        outcomes = read_outcomes(model.spec, requests, cache, reader(taxonomy, prompt))
+        outcomes = read_outcomes(model.spec, requests, cache, reader(taxonomy, judge.prompt))
         for photo in photos:
             outcome = Outcome[Answer]("error", error=photo.problem)
             if photo.problem is None:
@@ -82,7 +76,10 @@ def score_row(
     if answer.attributes is not None:
         composed, attributes, advice = named(answer.attributes, args.until_level, args.until_score, taxonomy)
     lists = outcome.response.lists if outcome.status == "ok" and outcome.response is not None else None
-    expected = probable(Risk.read(lists, taxonomy), args.flag_above, margin) if lists else None
+    expected = None
+    if lists:
+        risk = Risk.read(lists, taxonomy)
+        expected = probable(risk, args.flag_above, margin, args.until_level, args.until_score)
     willing = None if outcome.response is None else outcome.response.willing
     by = flag_score(
         answer.score,

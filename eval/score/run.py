@@ -29,12 +29,12 @@ from cprt.prompts import Prompt
 from cprt.provenance import run_path, sign, write_run
 from cprt.records import read_labels, read_predictions, write_jsonl
 from cprt.taxonomy import Taxonomy
-from eval.judges import asked_otherwise, choose_prompt, trained_prompt
+from eval.judges import Judge, asked_otherwise, choose_prompt, trained_prompt
 from eval.score.asking import ask_all, kept
 from eval.score.options import MAX_PIXELS, ScoreArguments
 from eval.score.page import page
 from eval.score.photos import Found, find_photos
-from eval.score.rows import FLAG_BY, flag_score, is_uncertain
+from eval.score.rows import FLAG_BY, flag_score, has_no_list, is_uncertain
 from eval.score.table import note, show_faults, show_table
 from eval.score.threshold import Threshold, choose
 
@@ -43,15 +43,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Command line of ``cprt score``."""
     (args,) = parse(ScoreArguments, argv, prog="cprt score", description=(__doc__ or "").partition("\n")[0])
     taxonomy = Taxonomy.load(args.taxonomy)
-    asked = settle(args, taxonomy) if args.paths else None
+    judge = settle(args, taxonomy) if args.paths else None
     threshold = choose_threshold(args, taxonomy)
     if threshold is not None:
         print(threshold)
         args.flag_above = threshold.score
-    if asked is None:
+    if judge is None:
         return
-    prompt, spec = asked
-    (model,) = open_models([spec], args.allow_remote, args.out and kept(Path(args.out)))
+    (model,) = open_models([judge.spec], args.allow_remote, args.out and kept(Path(args.out)))
     found = find_photos(args.paths)
     if not found.photos:
         raise InputError(f"no photos in {', '.join(args.paths)}")
@@ -59,15 +58,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as scratch:  # without --out nothing is kept
         out = Path(args.out or Path(scratch) / "score.jsonl")
         margin = None if threshold is None else threshold.band_margin
-        rows = ask_all(model, prompt, found.photos, out, args, taxonomy, margin)
+        rows = ask_all(model, judge, found.photos, out, args, taxonomy, margin)
     if args.out is not None:
-        save(args, found, rows, taxonomy, prompt, spec, threshold)
+        save(args, found, rows, taxonomy, judge, threshold)
     show_table(rows, taxonomy, flagging=args.flag_above is not None, full=args.out is None)
     show_faults(rows, found)
-    _finish(args, rows, model.stopped)
+    _finish(args, rows, judge.prompt.target == "attributes", model.stopped)
 
 
-def settle(args: ScoreArguments, taxonomy: Taxonomy) -> tuple[Prompt, ModelSpec]:
+def settle(args: ScoreArguments, taxonomy: Taxonomy) -> Judge:
     """What is asked, and of which model: as the adapter was trained, unless the options say otherwise."""
     trained = None if args.adapter is None else trained_prompt(args.adapter, taxonomy)
     prompt = choose_prompt(args.prompt, args.target, trained, taxonomy, otherwise="attributes")
@@ -89,7 +88,7 @@ def settle(args: ScoreArguments, taxonomy: Taxonomy) -> tuple[Prompt, ModelSpec]
         **{name: getattr(args, name) for name in same},
         **({"max_pixels": args.max_pixels or MAX_PIXELS} if args.max_pixels or not args.adapter else {}),
     }
-    return prompt, ModelSpec.read(row, "options")
+    return Judge.of("score", ModelSpec.read(row, "options"), prompt, taxonomy, args.structured, has_lists)
 
 
 def choose_threshold(args: ScoreArguments, taxonomy: Taxonomy) -> Threshold | None:
@@ -118,18 +117,16 @@ def save(
     found: Found,
     rows: Sequence[dict[str, Any]],
     taxonomy: Taxonomy,
-    prompt: Prompt,
-    spec: ModelSpec,
+    judge: Judge,
     threshold: Threshold | None,
 ) -> None:
     """The output and the record of what made it."""
     assert args.out is not None
     sign("cprt score", run_path(args.out))
     if args.out.endswith(".html"):
-        facts = made_with(args, prompt, threshold)
-        write_text(
-            args.out, page(args.out, rows, [photo.file for photo in found.photos], taxonomy, facts, args.thumbnails)
-        )
+        facts = made_with(args, judge.prompt, threshold)
+        files, asked = [photo.file for photo in found.photos], judge.prompt.target == "attributes"
+        write_text(args.out, page(args.out, rows, files, taxonomy, facts, args.thumbnails, asked))
     else:
         write_jsonl(args.out, rows)
     names = [name for name in ("threshold_from", "threshold_labels") if getattr(args, name)]
@@ -142,8 +139,8 @@ def save(
         args.out,
         config,
         inputs,
-        model=spec.record(),
-        prompt=prompt.identity(),
+        model=judge.spec.record(),
+        prompt=judge.prompt.identity(),
         taxonomy=taxonomy.digest,
         counts=Counter(row["status"] for row in rows),
         free_answers=sum("free" in row for row in rows),
@@ -178,7 +175,7 @@ def made_with(args: ScoreArguments, prompt: Prompt, threshold: Threshold | None)
     return facts
 
 
-def _finish(args: ScoreArguments, rows: Sequence[dict[str, Any]], stopped: Stopped | None) -> None:
+def _finish(args: ScoreArguments, rows: Sequence[dict[str, Any]], asked: bool, stopped: Stopped | None) -> None:
     counts = Counter(row["status"] for row in rows)
     shown = ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
     flagged = sum(row["flagged"] is True for row in rows)
@@ -188,6 +185,8 @@ def _finish(args: ScoreArguments, rows: Sequence[dict[str, Any]], stopped: Stopp
     against = sum(row["contradiction"] is True for row in rows)
     flags += f"; {counted(against, 'contradiction')}: the score and the attributes are of two levels" if against else ""
     print(f"{args.out or 'scored'}: {counted(len(rows), 'photo')} ({shown}){flags}")
+    if unread := sum(has_no_list(row, asked) for row in rows):
+        note(f"{counted(unread, 'list')} of attributes cannot be read, and gives no advice; --structured true helps")
     if free := sum("free" in row for row in rows):
         note(f"{free} of {len(rows)} answers are free ones: the endpoint takes no JSON schema, or does not keep to it")
     if stopped is not None:

@@ -422,8 +422,9 @@ def test_a_run_is_asked_as_its_judge_was(tmp_path):
     run = write_eval(tmp_path / "run", ZERO, {"31": 0.8}, revision="v2", base_url="endpoint", max_new_tokens=33)
     change(tmp_path / "run" / "run.json", model="judge@v2")
     (one,) = read_runs([run], Taxonomy.default(), "http://127.0.0.1:9/v1")
-    assert (one.name, one.spec.model, one.spec.revision, one.spec.max_new_tokens) == ("run", "judge", "v2", 33)
-    assert one.spec.base_url == "http://127.0.0.1:9/v1" and one.spec.max_pixels is None
+    spec = one.judge.spec
+    assert (one.name, spec.model, spec.revision, spec.max_new_tokens) == ("run", "judge", "v2", 33)
+    assert spec.base_url == "http://127.0.0.1:9/v1" and spec.max_pixels is None
 
 
 # --- The prompt --------------------------------------------------------------------------------------------------
