@@ -24,8 +24,9 @@ import yaml
 from cprt.config import option, parse, run
 from cprt.files import write_text
 from cprt.metrics.results import Metrics
+from cprt.pages.words import show
 from cprt.records import read_labels, read_pairs, write_json, write_jsonl
-from eval.measures import DECODINGS, HEADS, STATED, show
+from eval.measures import DECODINGS, HEADS, STATED
 
 # Variant -> the target of its pairs, and in what else it differs from the demo's recipe.
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
