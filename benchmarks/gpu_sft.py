@@ -1,145 +1,131 @@
-"""Seconds per 128-sample step at full size on one GPU: Qwen3-VL 8B, 4B and 2B with random weights, against stock TRL.
+"""Seconds a step of the recipes that ship, at full size on one GPU, against stock TRL: random weights, made-up photos.
 
-    python benchmarks/gpu_sft.py [--json FILE] [--runs 8B:1024 8B:256 4B:256 2B:256]
+    python benchmarks/gpu_sft.py [--json FILE] [--recipes configs/sft/qwen3_vl_8b.yaml ...] [--tiny]
 
-bfloat16, LoRA of rank 64 on the language model, the taxonomy prompt. Ours: the shared prefix. Stock: TRL's SFTTrainer
-with its defaults (gradient checkpointing), on 32 samples, its time taken four times, since it is linear in samples.
-Each is measured in a process of its own, one step after a step of warm-up. Model FLOP utilisation counts the FLOPs that
-are needed (no recomputation, the prefix once) against the card's dense bfloat16 rate. Try it anywhere with
---runs tiny:256 --device cpu.
+A recipe is read as train/sft.py reads it: its micro-batch, processes that read ahead, checkpointing, LoRA, optimiser;
+pairs have the tokens of the real ones, photos the largest size. Ours is the recipe's own trainer, stock TRL's with the
+same options, for a quarter of the batch, its time taken four times. A step's time is from the end of one to the end of
+the next, reading included. ``utilisation`` is what ``cprt fit`` takes: the FLOPs that it counts a step over the card's
+dense bfloat16 rate. A recipe whose need, rehearsed by ``cprt fit``, does not fit the card is left out in one line.
 """
 
 from __future__ import annotations
 
-import argparse
+import copy
+import gc
 import json
-import subprocess
-import sys
+import statistics
 import tempfile
-from datetime import date
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from random_model import BASE
-from sft_step import build_trainer, time_steps, tokens_of
+import on_card
 
-from train.fit.architectures import SHAPES, VOCABULARY, qwen3_vl
-
-ROWS, STOCK_ROWS = 128, 32  # 16 and 8 for the tiny shape, which only shows that the script runs
-MICRO_BATCH = {"8B": 8, "4B": 16, "2B": 16, "tiny": 8}
-PEAK_TFLOPS = {"H100": 989.0, "H200": 989.0, "A100": 312.0}  # dense bfloat16, from the makers' data sheets
+STEPS = 3  # the first warms up
+STOCK_SHARE = 4
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", help="file to write the figures to")
-    parser.add_argument("--runs", nargs="+", default=["8B:1024", "8B:256", "4B:256", "2B:256"], metavar="SIZE:TOKENS")
-    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
-    parser.add_argument("--worker", nargs=3, help=argparse.SUPPRESS)
-    args = parser.parse_args()
+    args = on_card.parser(__doc__).parse_args()
     if args.worker:
-        size, tokens, variant = args.worker
-        print(json.dumps(measure(size, int(tokens), variant == "ours", args.device)))
+        with tempfile.TemporaryDirectory() as folder:
+            recipe = on_card.read(args.recipes[0], args.tiny, folder, args.worker == "measure")
+            print(json.dumps(need(recipe) if args.worker == "need" else measure(recipe, Path(folder))))
         return
-    results = []
-    print(
-        f"{'model':<7}{'image':>6} {'':<7}{'s/step':>8}{'80 steps':>10}{'tokens/s':>10}{'MFU':>7}{'peak GB':>9}"
-        f"{'ratio':>7}"
-    )
-    for run in args.runs:
-        size, tokens = run.split(":")
-        figures = {}
-        for variant in ("ours", "stock"):
-            command = [sys.executable, __file__, "--device", args.device, "--worker", size, tokens, variant]
-            done = subprocess.run(command, capture_output=True, text=True)
-            if done.returncode:
-                print(f"{size:<7}{tokens:>6} {variant:<7} failed: {done.stderr.strip().splitlines()[-1]}", flush=True)
-                continue
-            figures[variant] = figure = json.loads(done.stdout.splitlines()[-1])
-            results.append({"model": size, "image_tokens": int(tokens), "variant": variant, **figure})
-            ratio = figures["stock"]["seconds"] / figures["ours"]["seconds"] if len(figures) == 2 else None
-            utilisation = "" if figure["utilisation"] is None else f"{figure['utilisation']:.0%}"
-            print(
-                f"{size:<7}{tokens:>6} {variant:<7}{figure['seconds']:>8.2f}{80 * figure['seconds'] / 60:>8.1f} m"
-                f"{figure['tokens_per_second']:>10.0f}{utilisation:>7}{figure['peak_gb']:>9.1f}"
-                f"{'' if ratio is None else f'{ratio:.2f}':>7}",
-                flush=True,
-            )
-    print(f"{results[0]['card'] if results else 'no result'}, {date.today()}")
-    if args.json:
-        Path(args.json).write_text(json.dumps({"date": str(date.today()), "runs": results}, indent=2) + "\n")
+    print(f"{'recipe':<24}{'':<8}{'s/step':>8}{'80 steps':>10}{'tokens/s':>10}{'peak GB':>9}{'util.':>7}{'ratio':>7}")
+    on_card.run(__file__, args, show)
 
 
-def measure(size: str, image_tokens: int, ours: bool, device: str) -> dict[str, Any]:
-    """One step of ``ROWS`` samples after a step of warm-up."""
+def show(name: str, figures: dict[str, Any], card: str) -> list[dict[str, Any]]:
+    """A line for ours, and one for stock TRL."""
+    rows, peak = [], on_card.rate(card)
+    for variant in ("ours", "stock"):
+        figure = figures[variant]
+        if figure is None:
+            print(f"{name:<24}{variant:<8}{'out of memory':>18}", flush=True)
+            continue
+        figure |= {"variant": variant, "need": figures["need"], "utilisation": None, "ratio": None}
+        if variant == "ours" and peak is not None:
+            figure["utilisation"] = figures["need"]["flops"] / figure["seconds"] / peak
+        if variant == "stock":
+            figure["ratio"] = figure["seconds"] / figures["ours"]["seconds"]
+        rows.append(figure)
+        print(
+            f"{name:<24}{variant:<8}{figure['seconds']:>8.2f}{80 * figure['seconds'] / 60:>8.1f} m"
+            f"{figure['tokens_a_second']:>10.0f}{figure['peak_gb']:>9.1f}"
+            f"{'' if figure['utilisation'] is None else format(figure['utilisation'], '.0%'):>7}"
+            f"{'' if figure['ratio'] is None else format(figure['ratio'], '.2f'):>7}",
+            flush=True,
+        )
+    return rows
+
+
+def need(recipe: tuple[Any, ...]) -> dict[str, Any]:
+    """Bytes of a card that the recipe takes, and FLOPs of a step, by the rehearsal behind ``cprt fit``."""
+    from train.fit.run import RESERVE, rehearse_quietly
+
+    figures = rehearse_quietly(recipe, recipe[3].per_device_train_batch_size)
+    return {"bytes": figures.peak + RESERVE, "flops": figures.flops, "plain_reason": figures.plain_reason}
+
+
+def measure(recipe: tuple[Any, ...], folder: Path) -> dict[str, Any]:
+    """Figures of both variants; None where stock TRL finds no room."""
     import torch
-    from transformers import AutoModelForImageTextToText
 
-    config = full_config(size)
-    torch.manual_seed(0)
-    with torch.device(device):
-        model = AutoModelForImageTextToText.from_config(
-            config, dtype=torch.bfloat16 if device == "cuda" else torch.float32
-        )
-    rows = (16, 8)[not ours] if size == "tiny" else (ROWS, STOCK_ROWS)[not ours]
-    with tempfile.TemporaryDirectory() as folder:
-        trainer = build_trainer(
-            model,
-            image_tokens,
-            rows,
-            Path(folder),
-            share=True if ours else None,
-            max_steps=2,
-            per_device_train_batch_size=MICRO_BATCH[size],
-            use_cpu=device == "cpu",
-            bf16=device == "cuda",
-            **({"gradient_checkpointing": True} if ours else {}),
-            dataloader_num_workers=0 if device == "cpu" else 8,
-        )
-        if ours and trainer.plain_reason:
-            raise SystemExit(f"the prefix is not shared: {trainer.plain_reason}")
-        tokens = tokens_of(trainer)
-        seconds = time_steps(trainer, lambda: None)[-1] * ROWS / rows
-    prefix, rest = tokens["prefix_tokens"], tokens["row_tokens"] - tokens["prefix_tokens"]
-    card = torch.cuda.get_device_name() if device == "cuda" else "CPU"
-    peak = next((peak for name, peak in PEAK_TFLOPS.items() if name in card), None)
-    needed = needed_flops(size, prefix, rest, image_tokens)
+    ours = train(recipe, folder, ours=True)
+    try:
+        stock = train(recipe, folder, ours=False)
+    except torch.OutOfMemoryError:
+        stock = None
+    return {"ours": ours, "stock": stock}
+
+
+def train(recipe: tuple[Any, ...], folder: Path, *, ours: bool) -> dict[str, Any]:
+    """Seconds a step, the middle of ``STEPS`` but the first, and the most memory."""
+    import torch
+    from transformers import TrainerCallback
+    from trl import SFTTrainer
+
+    from train.fit.rehearsal import made_up_pairs, parts_of_trainer, random_model, stand_in_processor
+    from train.trainer import JudgeTrainer
+
+    config, data, model_args, args, lengths = recipe
+    config, args = copy.deepcopy(config), copy.copy(args)
+    share = 1 if ours else min(STOCK_SHARE, args.gradient_accumulation_steps)
+    args.gradient_accumulation_steps //= share
+    args.max_steps, args.disable_tqdm = STEPS, True
+    processor = stand_in_processor(config, data.max_pixels)
+    rows = args.per_device_train_batch_size * args.gradient_accumulation_steps
+    pairs = made_up_pairs(lengths, STEPS * rows, folder, config, data)
+    ends = []
+
+    class Stock(SFTTrainer):
+        _send_telemetry = JudgeTrainer._send_telemetry  # nothing, where the library would tell the Hub
+
+    class Clock(TrainerCallback):
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            ends.append(on_card.now())
+
+    if torch.cuda.is_available():
+        gc.collect()  # what the other variant left
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    model = random_model(config, model_args, str(args.device))
+    parts = parts_of_trainer(model, model_args, args, pairs, folder, processor)
+    parts["callbacks"] = [Clock()]
+    trainer = JudgeTrainer(**parts, share=data.shared_prefix, record={}) if ours else Stock(**parts)
+    tokens = sum(trainer.data_collator([trainer.train_dataset[0]])["attention_mask"].sum(1).tolist())
+    trainer.train()
+    seconds = share * statistics.median(end - start for start, end in pairwise(ends))
     return {
         "seconds": seconds,
-        "tokens_per_second": ROWS * (prefix + rest) / seconds,  # of the samples, however few are computed
-        "needed_tflop": needed / 1e12,
-        "utilisation": None if peak is None else needed / seconds / (peak * 1e12),
-        "peak_gb": torch.cuda.max_memory_allocated() / 1e9 if device == "cuda" else 0.0,
-        "card": card,
-        **tokens,
+        "tokens_a_second": share * rows * tokens / seconds,
+        "peak_gb": torch.cuda.max_memory_allocated() / 1e9 if torch.cuda.is_available() else 0.0,
+        "micro_batch": args.per_device_train_batch_size,
+        "processes": args.dataloader_num_workers,
+        "plain_reason": trainer.plain_reason if ours else None,
     }
-
-
-def full_config(size: str) -> Any:
-    """The configuration of a Qwen3-VL of one of ``SHAPES``, with the special tokens of the processor used here."""
-    from transformers import AutoConfig
-
-    config, base = qwen3_vl(size), AutoConfig.from_pretrained(BASE)
-    for name in ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id"):
-        setattr(config, name, getattr(base, name))
-    return config
-
-
-def needed_flops(size: str, prefix: int, rest: int, image_tokens: int) -> float:
-    """FLOPs that one step needs, the prefix once.
-
-    2 a weight and token forward and 2 backward (frozen weights have no gradient), 6 for LoRA's weights, attention over
-    what a token sees, the vision encoder forward alone, logits for 45 tokens of answer.
-    """
-    (width, inner, layers, heads), (vision_width, vision_inner, depth, _) = SHAPES[size]
-    projections = width * heads * 128 * 2 + width * 8 * 128 * 2 + 3 * width * inner
-    lora = 64 * (2 * (width + heads * 128) + 2 * (width + 8 * 128) + 3 * (width + inner))
-    tokens = prefix + ROWS * rest
-    seen = prefix * prefix / 2 + ROWS * rest * (prefix + rest / 2)  # pairs of a token and one that it sees
-    text = layers * (tokens * (4 * projections + 6 * lora) + 3 * 4 * heads * 128 * seen)
-    patches = 4 * image_tokens
-    per_patch = depth * (2 * (4 * vision_width**2 + 2 * vision_width * vision_inner) + 4 * vision_width * patches)
-    return text + ROWS * (patches * per_patch + 45 * 4 * width * VOCABULARY)
 
 
 if __name__ == "__main__":

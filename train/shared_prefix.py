@@ -4,12 +4,16 @@ Every pair opens with the same policy text, several times as long as the rest of
 same keys and values for it in every row, so this trainer computes them once and lets every row attend to them:
 
 1. The whole accumulation window is at hand before its first micro-batch: the common prefix is found there.
-2. The bare language model runs over the prefix in one row; its keys and values are kept with their graph.
+2. The model runs over the prefix in one row; its keys and values are kept with their graph.
 3. Micro-batches run without the prefix, on a read-only cache that hands out [prefix, new]. All but the last attend to
    detached leaves, which collect the gradient of the prefix.
 4. The last micro-batch attends to the keys and values themselves, and its loss carries ``sum(kv * leaf.grad)``, whose
    value is taken off again: one backward pass then sends the gradients of all micro-batches through the prefix.
    A backward pass of its own would come after DDP has reduced the gradients, and be lost.
+
+Where FSDP2 shards the weights, a layer's are there only while it runs, and in the backward pass from its output's
+gradient on. So the prefix runs through the whole model, whose hooks gather them, and the last loss has its logits times
+0: without, nothing would ask for the last layer's weights before its keys' and values' gradients need them.
 """
 
 from __future__ import annotations
@@ -28,11 +32,12 @@ from train.pair_dataset import IGNORED
 
 @dataclass
 class Window:
-    """One accumulation window: its prefix, and once computed, the prefix's keys and values and their leaves."""
+    """One accumulation window: its prefix, and once computed, the keys and values, their leaves, and the logits."""
 
     prefix: torch.Tensor  # (1, P) token ids
     computed: KeysValues | None = None
     leaves: KeysValues | None = None
+    logits: torch.Tensor | None = None  # (1, 1, vocabulary), behind its last token
 
     @property
     def length(self) -> int:
@@ -66,6 +71,8 @@ class SharedPrefixTrainer(SFTTrainer):
                 # A label is predicted by the token before it, which must therefore be in the rest.
                 labelled = (batch["labels"] != IGNORED).any(dim=0).nonzero()
                 length = min(length, int(labelled[0, 0]) - 1) if len(labelled) else length
+            if self.is_fsdp_enabled:  # each gathers weights in step with the others: all share, or none
+                length = int(self.accelerator.gather(torch.tensor([length], device=device)).min())
             if length > 0:
                 self._window = Window(batches[0]["input_ids"][:1, :length].to(device))
         return batches, num_items
@@ -79,7 +86,7 @@ class SharedPrefixTrainer(SFTTrainer):
         last = self.accelerator.sync_gradients
         if window.computed is None:
             with self.accelerator.autocast():
-                window.computed = compute_prefix(self.model.get_base_model(), window.prefix)
+                window.computed, window.logits = compute_prefix(self.model, window.prefix)
             if not last:
                 window.leaves = [
                     (keys.detach().requires_grad_(), values.detach().requires_grad_())
@@ -100,6 +107,9 @@ class SharedPrefixTrainer(SFTTrainer):
                     ]
                 ).sum()
                 loss = loss + (carried - carried.detach())
+            if self.is_fsdp_enabled:
+                assert window.logits is not None
+                loss = loss + 0.0 * window.logits.sum()
             self._window = None  # frees the graph with the backward pass
         return loss
 
@@ -153,20 +163,20 @@ def plain_reason(trainer: Any) -> str | None:
         return "NEFTune's noise would differ from row to row"
     if not trainer.model_accepts_loss_kwargs:
         return "the loss is divided by the accumulation steps, the carried gradient with it (accepts_loss_kwargs)"
-    if trainer.accelerator.distributed_type not in (
-        DistributedType.NO,
-        DistributedType.MULTI_CPU,
-        DistributedType.MULTI_GPU,
-    ):
-        return f"{trainer.accelerator.distributed_type.value} shards the weights"
+    kind = trainer.accelerator.distributed_type
+    sharded = kind == DistributedType.FSDP and trainer.accelerator.is_fsdp2
+    if not sharded and kind not in (DistributedType.NO, DistributedType.MULTI_CPU, DistributedType.MULTI_GPU):
+        return f"{kind.value} shards the weights"
+    if sharded and getattr(model, "is_quantized", False):
+        return "the weights are both in four bits and sharded"
     if args.fp16 or trainer.accelerator.mixed_precision == "fp16":
         return "fp16 loss scaling would scale the carried gradient twice"
     if args.gradient_checkpointing and (args.gradient_checkpointing_kwargs or {}).get("use_reentrant"):
         return "reentrant checkpointing loses the prefix's gradient"
     if args.n_gpu > 1:
         return "one process with several GPUs copies the model at every step; use accelerate launch"
-    if getattr(model, "is_quantized", False):
-        return "the model is quantised"
+    if getattr(model, "is_quantized", False) and not getattr(model, "is_loaded_in_4bit", False):
+        return "the model is quantised, and not in four bits by bitsandbytes"  # in 8 bits a row's scale is its batch's
     if args.torch_compile:
         return "torch.compile"
     if args.use_liger_kernel:

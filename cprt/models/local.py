@@ -286,7 +286,7 @@ class LocalModel:
         if ids not in self._prefixes:
             if len(self._prefixes) == _PREFIXES:
                 del self._prefixes[next(iter(self._prefixes))]
-            self._prefixes[ids] = compute_prefix(base, prefix_1P)
+            self._prefixes[ids], _ = compute_prefix(base, prefix_1P)
         return growing_cache(self._prefixes[ids], rows)
 
 

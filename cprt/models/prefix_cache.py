@@ -32,22 +32,22 @@ def common_prefix(batches: Sequence[torch.Tensor], vision_start: int) -> int:
     return length
 
 
-def compute_prefix(model: Any, ids_1P: torch.Tensor) -> KeysValues:
-    """Keys and values of one row of text, on the graph where gradients are on.
+def compute_prefix(model: Any, ids_1P: torch.Tensor) -> tuple[KeysValues, torch.Tensor]:
+    """Keys and values of one row of text, and the logits behind it, on the graph where gradients are on.
 
     Args:
-        model: a bare Qwen3-VL, any adapter injected.
+        model: a Qwen3-VL, perhaps with an adapter.
     """
-    language_model = model.model.language_model
-    cache = Cache(layers=[_Recorder() for _ in language_model.layers])
-    language_model(
+    cache = Cache(layers=[_Recorder() for _ in range(model.config.text_config.num_hidden_layers)])
+    outputs = model(
         input_ids=ids_1P,
         attention_mask=torch.ones_like(ids_1P),
         position_ids=torch.arange(ids_1P.shape[1], device=ids_1P.device).expand(3, 1, -1),
         cache=cache,
         use_cache=False,  # keeps transformers from making a cache of its own; ours is used all the same
+        logits_to_keep=1,
     )
-    return [(layer.keys, layer.values) for layer in cache.layers]
+    return [(layer.keys, layer.values) for layer in cache.layers], outputs.logits
 
 
 def reading_cache(prefix: KeysValues) -> Cache:

@@ -268,7 +268,8 @@ def talk_loss(
     positions, _ = model.model.get_rope_index(input_ids, types, image_grid_thw=vision["image_grid_thw"])
     cache = None
     if prefix is not None:
-        cache = reading_cache(compute_prefix(model, torch.tensor([start + prefix])))
+        computed, _ = compute_prefix(model, torch.tensor([start + prefix]))
+        cache = reading_cache(computed)
         positions = positions + len(start) + len(prefix)
     hidden = model.model(
         input_ids=input_ids,

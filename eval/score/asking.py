@@ -76,7 +76,10 @@ def score_row(
     if answer.attributes is not None:
         composed, attributes, advice = named(answer.attributes, args.until_level, args.until_score, taxonomy)
     lists = outcome.response.lists if outcome.status == "ok" and outcome.response is not None else None
-    expected = probable(Risk.read(lists, taxonomy), args.flag_above, margin) if lists else None
+    expected = None
+    if lists:
+        risk = Risk.read(lists, taxonomy)
+        expected = probable(risk, args.flag_above, margin, args.until_level, args.until_score)
     willing = None if outcome.response is None else outcome.response.willing
     by = flag_score(
         answer.score,

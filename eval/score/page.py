@@ -17,11 +17,23 @@ from cprt.pages.listing import Cell, Column, Listing, Part, cell
 from cprt.pages.render import render
 from cprt.pages.thumbnails import thumbnails
 from cprt.pages.words import counted
-from cprt.scoring import format_score, level_of
+from cprt.scoring import format_score
 from cprt.taxonomy import Taxonomy
-from eval.score.rows import chances, contradiction, doubt, is_uncertain, laws_met, most_severe_first
+from eval.score.rows import (
+    beside,
+    contradiction,
+    doubt,
+    goes_by_lists,
+    has_no_list,
+    headline,
+    is_uncertain,
+    laws_met,
+    most_severe_first,
+    steps_to_hide,
+)
 from eval.score.table import has_one_root, name_of
 
+_MOST = 8  # probable attributes of a photo that are shown
 COLUMNS = (
     Column("Photo", "id"),
     Column("Score", "number"),
@@ -31,12 +43,13 @@ COLUMNS = (
     Column("Status", choose=True, shown=False),
     Column("Flag", choose=True, shown=False),
     Column("Contradiction", choose=True, shown=False),
+    Column("List", choose=True, shown=False),
     Column("Folder", choose=True, shown=False),
     Column("To look at", shown=False),
 )
-_LEVEL, _STATUS, _FLAG, _CONTRADICTION, _LOOK = (
+_LEVEL, _STATUS, _FLAG, _CONTRADICTION, _LIST, _LOOK = (
     next(place for place, column in enumerate(COLUMNS) if column.head == head)
-    for head in ("Level", "Status", "Flag", "Contradiction", "To look at")
+    for head in ("Level", "Status", "Flag", "Contradiction", "List", "To look at")
 )
 
 
@@ -47,6 +60,7 @@ def page(
     taxonomy: Taxonomy,
     facts: Mapping[str, str],
     with_pictures: bool,
+    asks_attributes: bool,
 ) -> str:
     """The whole HTML.
 
@@ -55,6 +69,7 @@ def page(
         files: where the photos of ``rows`` lie.
         facts: name -> what made the page, in words.
         with_pictures: put small pictures of the photos into the page.
+        asks_attributes: whether the model was asked for a list of them.
     """
     file_of = {id(row): file for row, file in zip(rows, files, strict=True)}
     pictures = thumbnails(file_of, Path(out).with_suffix(".thumbnails")) if with_pictures else {}
@@ -63,14 +78,19 @@ def page(
     ordered = [row for row in rows if row["score"] is None] + unsure
     ordered += [row for row in most_severe_first(rows) if not is_uncertain(row)]
     one_root = has_one_root(rows)
-    listed = [_row(row, one_root, taxonomy, _link(file_of[id(row)], Path(out)), place.get(id(row))) for row in ordered]
-    levels = Counter(_level(row, taxonomy) for row in rows)
+    listed = [
+        _row(row, one_root, taxonomy, _link(file_of[id(row)], Path(out)), place.get(id(row)), asks_attributes)
+        for row in ordered
+    ]
+    levels = Counter(headline(row, taxonomy)[1] for row in rows)
     statuses, flags = Counter(row["status"] for row in rows), Counter(row["flagged"] for row in rows)
     against = sum(row["contradiction"] is True for row in rows)
     tiles = [(f"level {level.level}", levels[level.level], _LEVEL, str(level.level)) for level in taxonomy.levels]
     tiles += [(status, statuses[status], _STATUS, status) for status in STATUSES if statuses[status]]
     tiles += [("flagged", flags[True], _FLAG, "flagged")] if flags[True] or flags[False] else []
     tiles += [("contradictions", against, _CONTRADICTION, "yes")] if against else []
+    without_list = sum(has_no_list(row, asks_attributes) for row in rows)
+    tiles += [("unreadable lists", without_list, _LIST, "unreadable")] if without_list else []
     return render(
         "score",
         title=f"Privacy risk of {counted(len(rows), 'photo')}",
@@ -82,7 +102,8 @@ def page(
         without_score=len(rows) - statuses["ok"],
         contradictions=against,
         unsure=len(unsure),
-        has_chances=any(row.get("probable") for row in rows),
+        goes_by_lists=any(map(goes_by_lists, rows)),
+        without_list=without_list,
         frameworks=Regulations.published().frameworks,
         laws=[
             {"key": key, "name": taxonomy.names[key], "notes": notes, "texts": texts}
@@ -93,24 +114,19 @@ def page(
     )
 
 
-def _level(row: dict[str, Any], taxonomy: Taxonomy) -> int | None:
-    """The most probable level where that is known, else that of what the photo is flagged and ordered by."""
-    if row.get("probable"):
-        return int(row["probable"]["level"])
-    return None if row["flag_score"] is None else level_of(row["flag_score"], taxonomy)
-
-
 def _link(file: Path, out: Path) -> str:
     """From the page to the photo, whatever bytes its name is made of."""
     path = quote(os.fsencode(os.path.relpath(file, out.parent)))
     return path if path.startswith("../") else f"./{path}"
 
 
-def _row(row: dict[str, Any], one_root: bool, taxonomy: Taxonomy, link: str, picture: int | None) -> list[Cell]:
+def _row(
+    row: dict[str, Any], one_root: bool, taxonomy: Taxonomy, link: str, picture: int | None, asks_attributes: bool
+) -> list[Cell]:
     """One row of the list, as COLUMNS say."""
     shown = partial(format_score, taxonomy=taxonomy)
-    level = _level(row, taxonomy)
-    name = name_of(row, one_root)
+    first, level = headline(row, taxonomy)
+    name, without_list = name_of(row, one_root), has_no_list(row, asks_attributes)
     photo: list[list[Part]] = [[(name, "", link)]]
     if row["score"] is None:
         why = printable(row["error"] or (row["text"] or "")[:200])
@@ -118,46 +134,49 @@ def _row(row: dict[str, Any], one_root: bool, taxonomy: Taxonomy, link: str, pic
     if row["contradiction"]:
         photo.append([(contradiction(row, shown), "alarm")])
     score: list[list[Part]] = []
-    if row.get("probable"):
-        score.append([(shown(row["probable"]["score"]), "strong")])
-        score += [[(line, "quiet")] for line in chances(row, shown)[:2]]
-    elif row["score"] is not None:
-        score.append([(shown(row["score"]), "strong")])
-        if row["advice"] is not None:
-            score.append([(f"named: {shown(row['advice']['composed_score'])}", "quiet")])
+    if row["score"] is not None:
+        score += [[(shown(first), "strong")]] if first is not None else []
+        score += [[(line, "quiet")] for line in beside(row, shown)]
+    if row["advice"] is not None and row["advice"]["composed_score"] != first and not goes_by_lists(row):
+        score.append([(f"names {shown(row['advice']['composed_score'])}", "quiet")])
     if row["flagged"]:
         score.append([("flagged", "flag")])
     look = row["score"] is None or row["flag_score"] is None or row["contradiction"] is True or is_uncertain(row)
     return [
         cell(name, *photo, picture=picture),
-        cell("" if row["flag_score"] is None else shown(row["flag_score"]), *score) if score else None,
+        cell("" if first is None else shown(first), *score) if score else None,
         None if level is None else str(level),
-        _attributes(row, shown),
-        _advice(row, shown, taxonomy),
+        cell("", [("its list cannot be read", "quiet")]) if without_list else _attributes(row, shown, taxonomy),
+        _steps(row, shown, taxonomy),
         row["status"],
         None if row["flagged"] is None else "flagged" if row["flagged"] else "not flagged",
         None if row["contradiction"] is None else "yes" if row["contradiction"] else "no",
+        "unreadable" if without_list else "readable" if row["attributes"] is not None else None,
         os.path.dirname(name) or ".",
         "yes" if look else "no",
     ]
 
 
-def _attributes(row: dict[str, Any], shown: Any) -> Cell:
-    if row["attributes"] is None:
-        return None if row["score"] is None else cell("", [("not asked for, or not readable", "quiet")])
-    if not row["attributes"]:
-        return cell("none", [("none named", "quiet")])
+def _attributes(row: dict[str, Any], shown: Any, taxonomy: Taxonomy) -> Cell:
+    """What carries the score shown first, with what is left of it without each."""
+    by_lists = goes_by_lists(row)
+    told = row["probable"]["attributes"][:_MOST] if by_lists else row["attributes"]
+    if not told:
+        return None if told is None else cell("none", [("none named", "quiet")])
+    level_of_key = {attribute.key: attribute.level for attribute in taxonomy.attributes}
     lines: list[list[Part]] = []
-    for one in row["attributes"]:
-        left = f"without it {shown(one['score_without'])}, level\u00a0{one['level_without']}"
-        lines.append([(one["name"], f"named level-{one['level']}", f"#law-{one['key']}"), (left, "quiet")])
-    return cell([one["name"] for one in row["attributes"]], *lines)
+    for one in told:
+        left = f"without it {shown(one['score_without'])}"
+        left = f"{one['probability']:.0%}, {left}" if by_lists else f"{left}, level\u00a0{one['level_without']}"
+        name = taxonomy.names[one["key"]], f"named level-{level_of_key[one['key']]}", f"#law-{one['key']}"
+        lines.append([name, (left, "quiet")])
+    return cell([taxonomy.names[one["key"]] for one in told], *lines)
 
 
-def _advice(row: dict[str, Any], shown: Any, taxonomy: Taxonomy) -> Cell:
-    if row["advice"] is None or not row["advice"]["order"]:
+def _steps(row: dict[str, Any], shown: Any, taxonomy: Taxonomy) -> Cell:
+    steps = steps_to_hide(row)
+    if not steps:
         return None
-    steps = row["advice"]["order"]
     lines: list[list[Part]] = [
         [taxonomy.names[step["hide"]], (f"→ {shown(step['score'])}, level\u00a0{step['level']}", "quiet")]
         for step in steps

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cprt.guidance.advice import compose, hide_in_order, without_each
+from cprt.guidance.advice import Step, compose, hide_in_order, without_each
 from cprt.guidance.regulations import notes_of, regulations_of
 from cprt.guidance.risk import Risk
 from cprt.metrics.calibration import widened
-from cprt.scoring import Severity
+from cprt.scoring import Severity, level_of
 from cprt.taxonomy import Taxonomy
 
 # Which score photos are flagged and ordered by, in words.
@@ -21,6 +21,7 @@ FLAG_BY = {
 }
 SURE = 0.95  # that a photo is above the threshold, or below it; between, a person should look
 LEAST = 0.05  # less probable attributes are not told
+FEW = 0.5  # of the probability, in the lists that were found: a row that rests on less says so
 
 
 def flag_score(stated: float | None, composed: float | None, expected: float | None, by: str) -> float | None:
@@ -29,10 +30,17 @@ def flag_score(stated: float | None, composed: float | None, expected: float | N
     return max((score for score in scores if score is not None), default=None)
 
 
-def probable(risk: Risk, flag_above: float | None, margin: float | None = None) -> dict[str, Any]:
+def probable(
+    risk: Risk,
+    flag_above: float | None,
+    margin: float | None = None,
+    until_level: int | None = None,
+    until_score: float | None = None,
+) -> dict[str, Any]:
     """A row's ``probable``: what follows from the probabilities of all lists that were found.
 
-    ``margin``: how much wider than the model's own a band must be (``band_margin``).
+    ``margin``: how much wider than the model's own a band must be (``band_margin``). ``until_...``: what hiding in
+    ``order`` is to reach.
     """
     attributes = [
         {"key": key, "probability": probability, "score_without": risk.hiding(key).mean}
@@ -49,6 +57,7 @@ def probable(risk: Risk, flag_above: float | None, margin: float | None = None) 
         "exceeds": exceeds,
         "uncertain": None if exceeds is None else 1 - SURE < exceeds < SURE,
         "attributes": sorted(attributes, key=lambda one: one["score_without"]),
+        "order": _order(risk.hide_in_order(until_level, until_score)),
         "list_mass": risk.mass,
     }
 
@@ -85,16 +94,45 @@ def named(
         "composed_score": composed.score,
         "composed_level": composed.level,
         "hide_first": attributes[0]["key"] if attributes else None,
-        "order": [{"hide": step.key, "score": step.score, "level": step.level} for step in steps],
+        "order": _order(steps),
     }
     return composed, attributes, advice
+
+
+def _order(steps: Sequence[Step]) -> list[dict[str, Any]]:
+    return [{"hide": step.key, "score": step.score, "level": step.level} for step in steps]
+
+
+def goes_by_lists(row: dict[str, Any]) -> bool:
+    """Whether a photo is flagged by the mean over all lists: then what is said of hiding is of this mean."""
+    return bool(row.get("probable") and row["flag_score"] == row["probable"]["score"])
+
+
+def headline(row: dict[str, Any], taxonomy: Taxonomy) -> tuple[float | None, int | None]:
+    """The score that a photo is flagged and ordered by, and its level: of lists, the most probable one."""
+    score = row["flag_score"]
+    if goes_by_lists(row):
+        return score, row["probable"]["level"]
+    return score, None if score is None else level_of(score, taxonomy)
+
+
+def steps_to_hide(row: dict[str, Any]) -> list[dict[str, Any]]:
+    """What to hide, one after the other, and what is then left of the score shown first."""
+    advice = row["probable"] if goes_by_lists(row) else row["advice"]
+    return advice["order"] if advice else []
+
+
+def has_no_list(row: dict[str, Any], asked: bool) -> bool:
+    """Whether an answer has a score, and a list that was ``asked`` for but cannot be read: no advice follows."""
+    return asked and row["score"] is not None and row["attributes"] is None
 
 
 def laws_met(
     rows: Sequence[dict[str, Any]], taxonomy: Taxonomy
 ) -> list[tuple[str, dict[str, str] | None, Sequence[str]]]:
-    """(key, what Table 4 says of it by law, notes) of every attribute that some photo has."""
-    met = {one["key"] for row in rows for one in row["attributes"] or []}
+    """(key, what Table 4 says of it by law, notes) of every attribute that some photo has or may have."""
+    told = [one for row in rows for one in (row["attributes"] or []) + row.get("probable", {}).get("attributes", [])]
+    met = {one["key"] for one in told}
     return [(key, regulations_of(key, taxonomy), notes_of(key, taxonomy)) for key in taxonomy.keys if key in met]
 
 
@@ -103,23 +141,20 @@ def most_severe_first(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted((row for row in rows if row["score"] is not None), key=lambda row: -(row["flag_score"] or 0.0))
 
 
-def chances(row: dict[str, Any], shown: Any) -> list[str]:
-    """In words, what a row's ``probable`` says. ``shown`` prints a score."""
-    told = row["probable"]
-    low, high = map(shown, told["band"])
-    holds = "in 90% of cases" if told["band_calibrated"] else "90% of its own probability is on"
-    lines = [
-        f"expected {shown(told['score'])}, {holds} {low} to {high}; level {told['level']} with "
-        f"{told['level_probability']:.0%}; states {shown(row['score'])}, level {row['level']}"
-    ]
-    if told["uncertain"]:
-        lines.append(f"near the threshold: above it with {told['exceeds']:.0%}; a person should look")
-    if told["attributes"]:
-        parts = [
-            f"{one['key']} {one['probability']:.0%} ({shown(one['score_without'])})" for one in told["attributes"][:5]
-        ]
-        lines.append("what carries most, how probable it is, and the expected score without it: " + ", ".join(parts))
-    return lines
+def beside(row: dict[str, Any], shown: Any) -> list[str]:
+    """In words, what stands beside the score shown first. ``shown`` prints a score."""
+    said, told = [], row.get("probable")
+    if told:
+        low, high = map(shown, told["band"])
+        held = "90%" if told["band_calibrated"] else "its own 90%"
+        said += [f"{held}: {low} to {high}", f"level {told['level']} with {told['level_probability']:.0%}"]
+        if told["uncertain"]:
+            said.append(f"above the threshold with {told['exceeds']:.0%}")
+    if row["score"] != row["flag_score"] and not row["contradiction"]:
+        said.append(f"states {shown(row['score'])}, level {row['level']}")
+    if told and told["list_mass"] < FEW:
+        said.append(f"lists found hold {told['list_mass']:.0%} of its probability")
+    return said
 
 
 def contradiction(row: dict[str, Any], shown: Any) -> str:

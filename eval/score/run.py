@@ -34,7 +34,7 @@ from eval.score.asking import ask_all, kept
 from eval.score.options import MAX_PIXELS, ScoreArguments
 from eval.score.page import page
 from eval.score.photos import Found, find_photos
-from eval.score.rows import FLAG_BY, flag_score, is_uncertain
+from eval.score.rows import FLAG_BY, flag_score, has_no_list, is_uncertain
 from eval.score.table import note, show_faults, show_table
 from eval.score.threshold import Threshold, choose
 
@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         save(args, found, rows, taxonomy, judge, threshold)
     show_table(rows, taxonomy, flagging=args.flag_above is not None, full=args.out is None)
     show_faults(rows, found)
-    _finish(args, rows, model.stopped)
+    _finish(args, rows, judge.prompt.target == "attributes", model.stopped)
 
 
 def settle(args: ScoreArguments, taxonomy: Taxonomy) -> Judge:
@@ -125,9 +125,8 @@ def save(
     sign("cprt score", run_path(args.out))
     if args.out.endswith(".html"):
         facts = made_with(args, judge.prompt, threshold)
-        write_text(
-            args.out, page(args.out, rows, [photo.file for photo in found.photos], taxonomy, facts, args.thumbnails)
-        )
+        files, asked = [photo.file for photo in found.photos], judge.prompt.target == "attributes"
+        write_text(args.out, page(args.out, rows, files, taxonomy, facts, args.thumbnails, asked))
     else:
         write_jsonl(args.out, rows)
     names = [name for name in ("threshold_from", "threshold_labels") if getattr(args, name)]
@@ -176,7 +175,7 @@ def made_with(args: ScoreArguments, prompt: Prompt, threshold: Threshold | None)
     return facts
 
 
-def _finish(args: ScoreArguments, rows: Sequence[dict[str, Any]], stopped: Stopped | None) -> None:
+def _finish(args: ScoreArguments, rows: Sequence[dict[str, Any]], asked: bool, stopped: Stopped | None) -> None:
     counts = Counter(row["status"] for row in rows)
     shown = ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
     flagged = sum(row["flagged"] is True for row in rows)
@@ -186,6 +185,8 @@ def _finish(args: ScoreArguments, rows: Sequence[dict[str, Any]], stopped: Stopp
     against = sum(row["contradiction"] is True for row in rows)
     flags += f"; {counted(against, 'contradiction')}: the score and the attributes are of two levels" if against else ""
     print(f"{args.out or 'scored'}: {counted(len(rows), 'photo')} ({shown}){flags}")
+    if unread := sum(has_no_list(row, asked) for row in rows):
+        note(f"{counted(unread, 'list')} of attributes cannot be read, and gives no advice; --structured true helps")
     if free := sum("free" in row for row in rows):
         note(f"{free} of {len(rows)} answers are free ones: the endpoint takes no JSON schema, or does not keep to it")
     if stopped is not None:

@@ -13,7 +13,16 @@ from cprt.pages.words import counted
 from cprt.scoring import format_score
 from cprt.taxonomy import Taxonomy
 from eval.score.photos import Found
-from eval.score.rows import chances, contradiction, is_uncertain, laws_met, most_severe_first
+from eval.score.rows import (
+    beside,
+    contradiction,
+    goes_by_lists,
+    headline,
+    is_uncertain,
+    laws_met,
+    most_severe_first,
+    steps_to_hide,
+)
 
 MOST_ROWS = 20  # beside a file that holds them all
 MOST_FAULTS = 20
@@ -35,7 +44,7 @@ def has_one_root(rows: Sequence[dict[str, Any]]) -> bool:
 
 def show_table(rows: Sequence[dict[str, Any]], taxonomy: Taxonomy, flagging: bool, full: bool) -> None:
     """Score, level and name of every photo, most severe first, and under it what the score would be without each
-    attribute and what to hide; then what the laws of Table 4 say about the attributes met.
+    attribute and what to hide; where that is ``full``, also what the laws of Table 4 say about the attributes met.
     """
     scored = most_severe_first(rows)
     shown = scored if full else scored[:MOST_ROWS]
@@ -45,41 +54,43 @@ def show_table(rows: Sequence[dict[str, Any]], taxonomy: Taxonomy, flagging: boo
     print("score  level  " + ("flag  " if flagging else "") + "photo")
     for row in shown:
         flag = ("?     " if is_uncertain(row) else "*     " if row["flagged"] else "      ") if flagging else ""
-        first = row.get("probable") or row
-        print(f"{format_score(first['score'], taxonomy)}  {first['level']}      {flag}{name_of(row, one_root)}")
+        score, level = headline(row, taxonomy)
+        first = "-    " if score is None else format_score(score, taxonomy)
+        print(f"{first}  {level or '-'}      {flag}{name_of(row, one_root)}")
         for line in _details(row, taxonomy):
             print(textwrap.fill(line, 110, initial_indent=" " * 14, subsequent_indent=" " * 16))
     if len(shown) < len(scored):
         print(f"... and {len(scored) - len(shown)} less severe")
-    _show_laws(shown, taxonomy)
+    if full:
+        _show_laws(shown, taxonomy)
 
 
 def _details(row: dict[str, Any], taxonomy: Taxonomy) -> list[str]:
     shown = partial(format_score, taxonomy=taxonomy)
-    lines = [] if row.get("probable") is None else chances(row, shown)
+    said = beside(row, shown)
+    lines = ["; ".join(said)] if said else []
     if row["contradiction"]:
         lines.append(contradiction(row, shown))
-    return lines + _advice(row, taxonomy)
-
-
-def _advice(row: dict[str, Any], taxonomy: Taxonomy) -> list[str]:
-    advice = row["advice"]
-    if advice is None:
-        return (
-            ["attributes: its list cannot be read (a doubled or unknown name)"]
-            if "attributes" in (row["text"] or "")
-            else []
-        )
-    if not row["attributes"]:
-        return ["no attribute named"]
-    parts = [f"{one['key']} {format_score(one['score_without'], taxonomy)}" for one in row["attributes"]]
-    composed = format_score(advice["composed_score"], taxonomy)
-    lines = [f"named attributes make {composed}, level {advice['composed_level']}; without {', '.join(parts)}"]
-    if advice["order"]:
-        end = advice["order"][-1]
-        keys = ", then ".join(step["hide"] for step in advice["order"])
-        lines.append(f"hide {keys}: {format_score(end['score'], taxonomy)}, level {end['level']}")
+    if goes_by_lists(row):
+        parts = [f"{one['key']} {one['probability']:.0%} {shown(one['score_without'])}" for one in _most(row)]
+        lines.append(f"how probable what carries most is, and the score without it: {', '.join(parts) or 'nothing'}")
+    elif row["attributes"]:
+        parts = [f"{one['key']} {shown(one['score_without'])}" for one in row["attributes"]]
+        made = f"{shown(row['advice']['composed_score'])}, level {row['advice']['composed_level']}"
+        lines.append(f"named attributes make {made}; without {', '.join(parts)}")
+    elif row["attributes"] is not None:
+        lines.append("no attribute named")
+    elif "attributes" in (row["text"] or ""):
+        lines.append("attributes: its list cannot be read (a doubled or unknown name)")
+    if steps := steps_to_hide(row):
+        keys = ", then ".join(step["hide"] for step in steps)
+        lines.append(f"hide {keys}: {shown(steps[-1]['score'])}, level {steps[-1]['level']}")
     return lines
+
+
+def _most(row: dict[str, Any]) -> list[dict[str, Any]]:
+    most: list[dict[str, Any]] = row["probable"]["attributes"][:5]
+    return most
 
 
 def _show_laws(rows: Sequence[dict[str, Any]], taxonomy: Taxonomy) -> None:

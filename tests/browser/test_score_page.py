@@ -58,7 +58,7 @@ def make_rows() -> list[dict[str, Any]]:
 def make(folder: Path, rows: list[dict[str, Any]], pictures: bool = False) -> Path:
     files = [folder / "photos" / str(one["path"]) for one in rows]
     facts = {"Model": HOSTILE, "Flagged": "0.75 or more"}
-    write_text(folder / "r.html", page(folder / "r.html", rows, files, TAXONOMY, facts, pictures))
+    write_text(folder / "r.html", page(folder / "r.html", rows, files, TAXONOMY, facts, pictures, True))
     return folder / "r.html"
 
 

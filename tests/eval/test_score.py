@@ -109,15 +109,20 @@ def test_a_row_holds_level_score_regulations_and_advice(judge, folder, tmp_path,
     # A score whose list of attributes cannot be trusted has no advice.
     assert (rows["26.png"]["score"], rows["26.png"]["attributes"], rows["26.png"]["advice"]) == (0.75, None, None)
     said = capsys.readouterr()
-    assert said.out.splitlines()[1].split() == ["0.850", "1", "*", "21.png"]
+    assert said.out.splitlines()[1].split() == ["0.879", "1", "*", "21.png"]  # by what it is flagged by
+    assert "states 0.850, level 1" in said.out and "named attributes make 0.879, level 1; without" in said.out
     assert "hide biometrics, then gov_ids: 0.292, level 3" in said.out
-    assert "Art. 4(14)" in said.out and "age: no row in Table 4" in said.out
+    assert "Art. 4(14)" not in said.out  # the file has it
     assert "6 photos (4 ok, 1 unparsed, 1 refused); 1 flagged (score 0.85 or more)" in said.out
     assert "no score: 24.png: refused" in said.err and "images leave" not in said.err
+    assert "1 list of attributes cannot be read, and gives no advice; --structured true helps" in said.err
     record = json.loads((tmp_path / "r.run.json").read_text())
     assert record["counts"] == {"ok": 4, "refused": 1, "unparsed": 1}
     assert record["prompt"] == build("taxonomy", "attributes").identity()
     assert str(judge.port) not in json.dumps(record)
+    main([str(folder), "--base_url", judge.url])  # without a file the laws stand on the terminal
+    said = capsys.readouterr().out
+    assert "Art. 4(14)" in said and "age: no row in Table 4" in said
 
 
 def test_answers_are_structured_when_told(tmp_path):
@@ -387,7 +392,11 @@ def test_a_local_model_says_how_probable_attributes_are(demo_base, tmp_path, cap
         assert left == sorted(left) and all(one["probability"] >= 0.05 for one in told["attributes"])
         for one in told["attributes"]:
             assert one["score_without"] == pytest.approx(risk.hiding(one["key"]).mean)
-        assert f"expected {format_score(told['score'])}, 90% of its own probability is on" in said
+        assert [(one["hide"], one["score"], one["level"]) for one in told["order"]] == [
+            (step.key, pytest.approx(step.score), step.level) for step in risk.hide_in_order()
+        ]
+        low, high = map(format_score, told["band"])
+        assert f"its own 90%: {low} to {high}; level {told['level']} with" in " ".join(said.split())
     main([str(tmp_path), *how, "--flag_above", "0.3", "--out", str(tmp_path / "r.html")])
     page = (tmp_path / "r.html").read_text()
     unsure = sum(row["probable"]["uncertain"] for row in rows)
@@ -424,7 +433,7 @@ def test_photos_that_the_model_is_not_sure_of_are_looked_at_first(tmp_path):
     assert [row["probable"]["uncertain"] for row in rows] == [True, True, False]
     assert [row["flagged"] for row in rows] == [False, False, True]
     files = [tmp_path / f"{number}.png" for number in range(3)]
-    html = page(tmp_path / "p.html", rows, files, Taxonomy.default(), {}, with_pictures=False)
+    html = page(tmp_path / "p.html", rows, files, Taxonomy.default(), {}, with_pictures=False, asks_attributes=True)
     places = [html.index(f"{number}.png") for number in (1, 0, 2)]
     assert places == sorted(places) and "2 photos near the threshold" in html
 
@@ -646,7 +655,7 @@ def test_the_page_says_what_the_rows_say_those_to_look_at_first(judge, folder, t
     assert [row["Photo"]["value"] for row in rows] == ["24.png", "25.png", "21.png", "26.png", "22.png", "23.png"]
     assert [row["To look at"] for row in rows] == ["yes", "yes", "no", "no", "no", "no"]
     assert texts(rows[0]["Photo"]) == "24.png refused: I'm sorry, but I can't assist with that request."
-    assert texts(rows[2]["Score"]) == "0.850 named: 0.879 flagged" and rows[2]["Level"] == "1"
+    assert texts(rows[2]["Score"]) == "0.879 states 0.850, level 1 flagged" and rows[2]["Level"] == "1"
     assert rows[2]["Attributes"]["value"] == ["biometrics", "government ID", "age"]
     assert texts(rows[2]["Attributes"]).startswith("biometrics without it 0.732, level 1 government ID without it")
     assert texts(rows[2]["Hide, in this order"]) == "biometrics → 0.732, level 1 government ID → 0.292, level 3"

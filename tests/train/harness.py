@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from peft import LoraConfig
 from transformers import TrainerCallback
-from trl import SFTConfig, SFTTrainer
+from trl import ModelConfig, SFTConfig, SFTTrainer
 
 from cprt.models.checkpoint import load_model, load_processor
 from cprt.records import Pair
-from train.adapter import LANGUAGE_MODEL_PROJECTIONS
+from train.adapter import LANGUAGE_MODEL_PROJECTIONS, quantization, quantized_layers
 from train.pair_dataset import PairCollator, pair_dataset
 from train.shared_prefix import SharedPrefixTrainer
 
@@ -29,6 +29,7 @@ def build(
     *,
     share: bool | None = True,
     accepts_loss_kwargs: bool = True,
+    four_bits: bool = False,
     dropout: float = 0.0,
     dataset: Any = None,
     held_out: Any = None,
@@ -39,7 +40,9 @@ def build(
     Every lora_B is set away from zero: at zero, no gradient would reach lora_A, nor what the prefix hands on.
     """
     processor = load_processor(str(base), max_pixels=MAX_PIXELS)
-    model = load_model(str(base), dtype="float32")
+    settings = quantization(ModelConfig(dtype="float32", load_in_4bit=four_bits))
+    model = load_model(str(base), dtype="float32", quantization_config=settings)
+    assert quantized_layers(model) == (28 if four_bits else 0)
     model.accepts_loss_kwargs = accepts_loss_kwargs
     model_type = model.config.model_type
     options = {
@@ -51,12 +54,12 @@ def build(
         "gradient_checkpointing": False,
         "max_grad_norm": 1e9,
         "logging_steps": 1,
+        "bf16": False,
         **options,
     }
     args = SFTConfig(
         output_dir=str(output),
         max_length=None,
-        bf16=False,
         use_cpu=True,
         remove_unused_columns=False,
         seed=0,

@@ -180,16 +180,21 @@ def test_odd_pairs_are_refused_by_name(sft, demo, tmp_path, change, reason):
     assert (f"{folder / 'train.jsonl'}: " in line and f"pair {rows[5]['id']!r}" in line) or "train.jsonl:6: " in line
 
 
-def launch(demo, root, output: Path, *more: str) -> subprocess.CompletedProcess[str]:
+def launch(demo: Any, root: Path, output: Path, *more: str) -> subprocess.CompletedProcess[str]:
     """The script in two processes, as Accelerate's launcher starts them."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port = sock.getsockname()[1]
-    launcher = ["-m", "accelerate.commands.accelerate_cli", "launch", "--multi_gpu", "--num_processes", "2"]
-    launcher += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
-    command = [sys.executable, *launcher, "--main_process_port", str(port), *words(demo, output, *more)]
+    launcher = [*ACCELERATE, "--multi_gpu", "--num_processes", "2", "--num_machines", "1", "--mixed_precision", "no"]
+    command = [*launcher, "--dynamo_backend", "no", "--main_process_port", free_port(), *words(demo, output, *more)]
     environment = {**os.environ, "PYTHONPATH": str(root)}
     return subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=900, env=environment)
+
+
+ACCELERATE = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch"]
+
+
+def free_port() -> str:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return str(sock.getsockname()[1])
 
 
 @pytest.mark.parametrize(
@@ -230,6 +235,35 @@ def test_what_is_left_over_is_dropped_and_two_processes_train_what_one_does(sft,
     record = json.loads((tmp_path / "two" / "run.json").read_text())
     assert record["result"]["steps"] == record["result"]["step"] == 4  # two in each epoch
     assert record["prompt"] == {"name": None, "target": None, "sha256": build_prompt("zero_shot").digest}
+
+
+@pytest.mark.slow
+def test_two_machines_train_what_one_process_does(sft, demo, root, tmp_path):
+    """A launcher for each, connected over loopback, by the configuration for several machines and by torchrun."""
+    more = ["--use_cpu", "true", "--per_device_train_batch_size", "1", "--logging_steps", "1"]
+    assert sft(*more)[0] == 0
+    one = load_file(tmp_path / "adapter" / "adapter_model.safetensors")
+    file = ["--config_file", "configs/accelerate/several_machines.yaml"]
+    accelerate = [*ACCELERATE, *file, "--num_processes", "2", "--main_process_ip", "127.0.0.1", "--main_process_port"]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc_per_node", "1"]
+    torchrun += ["--master_addr", "127.0.0.1", "--master_port"]
+    for name, launcher, rank in (("accelerate", accelerate, "--machine_rank"), ("torchrun", torchrun, "--node_rank")):
+        output, port = tmp_path / name, free_port()
+        machines = [
+            subprocess.Popen(
+                [*launcher, port, rank, number, *words(demo, output, *more)],
+                cwd=root,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env={**os.environ, "PYTHONPATH": str(root)},
+            )
+            for number in "01"
+        ]
+        said = [machine.communicate(timeout=600) for machine in machines]
+        assert [machine.returncode for machine in machines] == [0, 0], said
+        assert "(2 x 1 on each of 2 processes)" in said[0][0] and "on each of" not in said[1][0]
+        assert difference(load_file(output / "adapter_model.safetensors"), one) < 1e-4
 
 
 @pytest.fixture

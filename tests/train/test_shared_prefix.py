@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from accelerate.utils import DistributedType
+from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
 from datasets import Dataset
 from harness import build, difference, train, trainable
 from hypothesis import given, settings
@@ -306,7 +306,6 @@ def trainer(demo_base, mixed_demo, tmp_path_factory) -> SharedPrefixTrainer:
         ("model_accepts_loss_kwargs", False, "accepts_loss_kwargs"),
         ("model.active_peft_config.lora_dropout", 0.1, "dropout"),
         ("model.config.text_config.attention_dropout", 0.1, "dropout"),
-        ("accelerator.state.distributed_type", DistributedType.FSDP, "FSDP"),
         ("accelerator.state.distributed_type", DistributedType.DEEPSPEED, "DEEPSPEED"),
     ],
 )
@@ -324,6 +323,18 @@ def test_plain_path_for_a_setting(trainer, monkeypatch, setting, value, reason):
     assert reason in plain_reason(trainer)
 
 
+def test_only_the_second_fsdp_shares(trainer, monkeypatch):
+    """As test_scale.py proves it exact there; four bits on top are not proved."""
+    state = trainer.accelerator.state._shared_state
+    monkeypatch.setitem(state, "distributed_type", DistributedType.FSDP)
+    monkeypatch.setitem(state, "fsdp_plugin", FullyShardedDataParallelPlugin(fsdp_version=1))
+    assert plain_reason(trainer) == "FSDP shards the weights"
+    monkeypatch.setitem(state, "fsdp_plugin", FullyShardedDataParallelPlugin(fsdp_version=2))
+    assert plain_reason(trainer) is None
+    monkeypatch.setattr(trainer.model.base_model.model, "is_quantized", True, raising=False)
+    assert plain_reason(trainer) == "the weights are both in four bits and sharded"
+
+
 def test_reentrant_checkpointing_is_plain(trainer, monkeypatch):
     """Reentrant checkpointing is refused, the default (not reentrant) is not."""
     monkeypatch.setattr(trainer.args, "gradient_checkpointing", True)
@@ -333,17 +344,17 @@ def test_reentrant_checkpointing_is_plain(trainer, monkeypatch):
 
 
 def test_models_that_take_the_plain_path(demo_base, tiny_mllama, mixed_demo, pairs, tmp_path, trainer, monkeypatch):
-    """Another architecture, a model without adapter, a quantised one, and the switch."""
+    """Another architecture, a model without adapter, one in eight bits, and the switch."""
     mllama = build(tiny_mllama, mixed_demo.images, pairs[:2], tmp_path)
     assert "mllama" in mllama.plain_reason
     assert build(demo_base, mixed_demo.images, pairs[:2], tmp_path, share=False).plain_reason == "switched off"
     with monkeypatch.context() as patch:
         patch.setattr(trainer, "model", load_model(str(demo_base), dtype="float32"))
         assert "no adapter" in plain_reason(trainer)
-    four_bits = BitsAndBytesConfig(load_in_4bit=True, llm_int8_skip_modules=["model.visual", "lm_head"])
-    quantised = load_model(str(demo_base), dtype="float32", quantization_config=four_bits)
+    eight_bits = BitsAndBytesConfig(load_in_8bit=True, llm_int8_skip_modules=["model.visual", "lm_head"])
+    quantised = load_model(str(demo_base), dtype="float32", quantization_config=eight_bits)
     monkeypatch.setattr(trainer, "model", get_peft_model(quantised, trainer.model.active_peft_config))
-    assert "quantised" in plain_reason(trainer)
+    assert "not in four bits" in plain_reason(trainer)
 
 
 def test_dropout_trains_as_stock_does(demo_base, mixed_demo, pairs, tmp_path):
@@ -403,10 +414,10 @@ def record_prefixes(trainer: SharedPrefixTrainer, run: bool = False) -> list[int
     lengths: list[int] = []
 
     def seen(module: Any, args: Any, inputs: dict[str, Any]) -> None:
-        if inputs.get("input_ids") is not None and inputs.get("inputs_embeds") is None:
+        if "logits_to_keep" in inputs:
             lengths.append(inputs["input_ids"].shape[1])
 
-    trainer.model.get_base_model().model.language_model.register_forward_pre_hook(seen, with_kwargs=True)
+    trainer.model.get_base_model().register_forward_pre_hook(seen, with_kwargs=True)
     if run:
         trainer.train()
     return lengths

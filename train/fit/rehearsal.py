@@ -1,8 +1,9 @@
-"""The first step of a training run on an imagined card: what it takes of memory, and what it computes."""
+"""The first step of a training run on an imagined card, and saving: what it takes of memory, and what it computes."""
 
 from __future__ import annotations
 
 import copy
+import math
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from bitsandbytes.nn import Linear4bit
 from PIL import Image
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils.flop_counter import register_flop_formula
 from transformers import (
     AutoModelForImageTextToText,
     MllamaImageProcessor,
@@ -31,9 +33,11 @@ from transformers.quantizers import AutoHfQuantizer
 from cprt.records import Pair
 from cprt.taxonomy import Taxonomy
 from train.adapter import lora_config, prepared, quantization
+from train.checks import adapter_tensors
 from train.fit.card import ImaginedCard, imagined_card
 from train.holdout import HoldOut
 from train.pair_dataset import PairCollator, pair_dataset
+from train.saving import save_adapter
 from train.trainer import JudgeTrainer
 
 _IMAGE = ("<|vision_start|>", "<|image_pad|>", "<|video_pad|>", "<|vision_end|>", "<|image|>")
@@ -66,13 +70,13 @@ class Figures:
 def rehearse(
     config: Any, data: Any, model_args: Any, args: Any, lengths: Lengths, rows: int, limit: float | None = None
 ) -> Figures:
-    """One optimiser step of the recipe, and where it asks the hold-out, a batch of that, by the code that trains.
+    """One optimiser step of the recipe, a batch of the hold-out where it asks one, and saving, by the code that trains.
 
     Args:
         config: of the model.
         data, model_args, args: DataArguments, TRL's ModelConfig and SFTConfig, settled.
         rows: pairs of a micro-batch.
-        limit: bytes of the card; with it ``flops`` is not that of the whole step.
+        limit: bytes of the card; with it ``flops`` is not that of the whole step, and nothing is saved.
 
     Raises torch.OutOfMemoryError beyond ``limit``, and whatever a card would raise.
     """
@@ -88,29 +92,17 @@ def rehearse(
         args.eval_strategy = "no"
         vars(args)["_setup_devices"] = torch.device("cuda", 0)
         root = Path(folder)
-        Image.new("RGB", _photo(config, data.max_pixels)).save(root / "photo.png")
-        pairs = made_up_pairs(lengths, max(rows * window, args.per_device_eval_batch_size))
-        model_type = config.model_type
+        pairs = made_up_pairs(lengths, max(rows * window, args.per_device_eval_batch_size), root, config, data)
         holdout = None
         if asked:
             eval_rows, taxonomy = args.per_device_eval_batch_size, Taxonomy.load(data.taxonomy)
             holdout = HoldOut(pairs[:eval_rows], root, eval_rows, _ASKED, taxonomy, expected)
-        model = imagined_model(config, model_args)
+        model = random_model(config, model_args, "cuda")
         # In four bits a real model comes weight by weight, and never is there in full.
         card.limit, card.peak = limit, card.live
         clock = _Clock(card)
-        trainer = JudgeTrainer(
-            model,
-            args,
-            train_dataset=pair_dataset(pairs, root, model_type),
-            processing_class=processor,
-            data_collator=PairCollator(processor),
-            peft_config=lora_config(model_args),
-            callbacks=[clock],
-            share=data.shared_prefix,
-            record={},
-            holdout=holdout,
-        )
+        parts = parts_of_trainer(model, model_args, args, pairs, root, processor)
+        trainer = JudgeTrainer(**parts, callbacks=[clock], share=data.shared_prefix, record={}, holdout=holdout)
         fixed = card.live
         trainer.train()
         flops = clock.flops[-1]
@@ -118,6 +110,8 @@ def rehearse(
             flops += (micro_batches - window) * (clock.flops[1] - clock.flops[0])
         if holdout:
             holdout.measure(trainer.model, processor)
+        if limit is None:
+            save_adapter(trainer, root / "adapter", adapter_tensors(trainer.model))
         return Figures(fixed, card.peak, flops, trainer.plain_reason)
 
 
@@ -138,10 +132,25 @@ class _Clock(TrainerCallback):
         self.flops.append(self.card.flops - self.before)
 
 
-def imagined_model(config: Any, model_args: Any) -> Any:
-    """The model as ``load_base`` returns it, on the imagined card, perhaps in four bits."""
+def parts_of_trainer(
+    model: Any, model_args: Any, args: Any, pairs: list[Pair], root: Path, processor: Any
+) -> dict[str, Any]:
+    """What the trainer of a recipe is made of, as ``train/sft.py`` does it."""
+    model_type = model.config.model_type
+    return {
+        "model": model,
+        "args": args,
+        "train_dataset": pair_dataset(pairs, root, model_type),
+        "processing_class": processor,
+        "data_collator": PairCollator(processor),
+        "peft_config": lora_config(model_args),
+    }
+
+
+def random_model(config: Any, model_args: Any, device: str) -> Any:
+    """The model as ``load_base`` returns it, of random weights; on the imagined card perhaps in four bits."""
     dtype = torch.bfloat16 if model_args.dtype == "auto" else getattr(torch, model_args.dtype)
-    with torch.device("cuda"):
+    with torch.device(device):
         model = AutoModelForImageTextToText.from_config(
             config, dtype=dtype, attn_implementation=model_args.attn_implementation
         )
@@ -157,6 +166,12 @@ def _four_bits_on_card() -> Any:
         layer.weight.quant_state = layer.quant_state
 
     return mock.patch("bitsandbytes.nn.modules.fix_4bit_weight_quant_state_from_module", mend)
+
+
+@register_flop_formula(torch.ops.bitsandbytes.gemm_4bit)
+def _(inputs: Any, packed: Any, shape: Any, *_: Any, **__: Any) -> int:
+    """bitsandbytes' product with a weight of ``shape`` in four bits, for which torch's counter has no formula."""
+    return int(2 * math.prod(inputs[:-1]) * math.prod(shape))
 
 
 def _quantize(model: Any, settings: Any) -> None:
@@ -188,12 +203,16 @@ def _quantize(model: Any, settings: Any) -> None:
     model.is_loaded_in_4bit = model.is_quantized = True
 
 
-def made_up_pairs(lengths: Lengths, number: int) -> list[Pair]:
-    """Pairs of the given lengths; every other answer is a token shorter, so that batches are padded as real ones."""
+def made_up_pairs(lengths: Lengths, number: int, root: Path, config: Any, data: Any) -> list[Pair]:
+    """Pairs of the given lengths about a photo of the largest size, which is put into ``root``.
+
+    Every other answer is a token shorter, so that batches are padded as real ones.
+    """
+    Image.effect_noise(_photo(config, data.max_pixels), 50).convert("RGB").save(root / "photo.jpg", quality=95)
     prompt = [{"role": "user", "content": [{"type": "text", "text": "w " * lengths.prompt}, {"type": "image"}]}]
     answers = [[{"type": "text", "text": "w " * (lengths.answer - 1 - index % 2)}] for index in range(number)]
     return [
-        Pair(str(index), ["photo.png"], prompt, [{"role": "assistant", "content": answer}], 1, 1.0)
+        Pair(str(index), ["photo.jpg"], prompt, [{"role": "assistant", "content": answer}], 1, 1.0)
         for index, answer in enumerate(answers)
     ]
 

@@ -53,11 +53,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     argv = list(sys.argv[1:] if argv is None else argv)
     if "-h" in argv or "--help" in argv:  # without torch; the others are those of train/sft.py --help
         parse(FitArguments, ["--help"], prog="cprt fit", description=__doc__)
-    fit, recipe = _read(argv)
+    fit, recipe = read_recipe(argv)
     _, _, model_args, args, _ = recipe
     rows, room = args.per_device_train_batch_size, fit.gpu * GB - RESERVE
     print(f"{model_args.model_name_or_path}, imagined card of {fit.gpu:g} GB, {RESERVE / GB:g} of them for libraries")
-    figures = _rehearse(recipe, rows)
+    figures = rehearse_quietly(recipe, rows)
     print(
         f"as it is, micro-batch {rows}: {figures.peak / GB:.1f} GB, {figures.fixed / GB:.1f} of them weights and "
         f"adapter; {'fits' if figures.peak <= room else 'does not fit'}"
@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if fit.search:
         print(f"largest micro-batch within {fit.gpu:g} GB:")
         for name, options in VARIANTS.items():
-            _, varied = _read([*argv, *options])
+            _, varied = read_recipe([*argv, *options])
             print(f"  {name:<32} {largest(varied, room) or 'none'}", flush=True)
 
 
@@ -85,7 +85,7 @@ def largest(recipe: Recipe, room: float) -> int | None:
 
     def fits(rows: int) -> bool:
         try:
-            _rehearse(recipe, rows, room)
+            rehearse_quietly(recipe, rows, room)
         except torch.OutOfMemoryError:
             return False
         return True
@@ -94,7 +94,7 @@ def largest(recipe: Recipe, room: float) -> int | None:
     return candidates[fitting - 1] if fitting else None
 
 
-def _read(argv: Sequence[str]) -> tuple[FitArguments, Recipe]:
+def read_recipe(argv: Sequence[str]) -> tuple[FitArguments, Recipe]:
     """Our options, and the recipe checked as train/sft.py checks it. Raises InputError."""
     import tempfile
 
@@ -116,7 +116,7 @@ def _read(argv: Sequence[str]) -> tuple[FitArguments, Recipe]:
     return fit, (config, data, model_args, args, Lengths(fit.prompt_tokens, fit.answer_tokens))
 
 
-def _rehearse(recipe: Recipe, rows: int, limit: float | None = None) -> Figures:
+def rehearse_quietly(recipe: Recipe, rows: int, limit: float | None = None) -> Figures:
     """A rehearsal without what the libraries say meanwhile."""
     from datasets.utils.logging import disable_progress_bar
     from transformers.utils import logging
