@@ -21,7 +21,7 @@ from cprt.metrics.calibration import Rising
 from cprt.metrics.severity import evaluate, paired_differences
 from cprt.pages.words import show
 from cprt.records import read_labels, read_predictions, write_json
-from eval.metrics import DECODINGS, HEADS, STATED
+from eval.measures import DECODINGS, HEADS, STATED
 
 FIGURES = [name for name in HEADS if name not in ("bias", "coverage")]
 

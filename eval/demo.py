@@ -16,8 +16,9 @@ from cprt.config import run
 from cprt.errors import InputError
 from cprt.metrics.results import Figures, Metrics
 from cprt.metrics.severity import paired_difference
+from cprt.pages.words import show
 from cprt.records import Label, Prediction, read_labels, read_predictions, write_json
-from eval.metrics import HEADS, show
+from eval.measures import HEADS
 from eval.report.plots import scores_by_level
 
 RUNS = ("base", "tuned")

@@ -33,7 +33,7 @@ from eval.figures import (
     scoring,
     splits,
 )
-from eval.metrics import HEADS
+from eval.measures import HEADS
 from eval.tables import Cell, Table, beside, rounded, write_table
 
 _PROMPTINGS = {"Zero-Shot": "zero_shot", "Intuition": "intuition", "Taxonomy": "taxonomy", paper.TUNED: "taxonomy"}

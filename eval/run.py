@@ -35,7 +35,7 @@ from cprt.provenance import check_output, run_path, sign, write_run
 from cprt.records import Label, Prediction, read_json, read_labels, read_predictions, write_json, write_jsonl
 from cprt.taxonomy import Taxonomy
 from eval.judges import Judge, from_options, from_rows, only_asked, rows_at_hand
-from eval.metrics import measure, summary_line
+from eval.measures import measure, summary_line
 from eval.predictions import predict, reader
 from eval.report.write import write_report
 from eval.served import check_served

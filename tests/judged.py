@@ -11,7 +11,7 @@ from cprt.provenance import write_run
 from cprt.records import Label, Prediction, write_json, write_jsonl
 from cprt.scoring import severity
 from cprt.taxonomy import Taxonomy
-from eval.metrics import measure
+from eval.measures import measure
 
 TAXONOMY = Taxonomy.default()
 

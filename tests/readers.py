@@ -48,7 +48,7 @@ from eval.compare.runs import read_runs
 from eval.counterfactual import run as counterfactual
 from eval.counterfactual.cases import read_fingerprints
 from eval.judges import trained_prompt
-from eval.metrics import measure
+from eval.measures import measure
 from eval.model_inversion.compare.inputs import from_folders, from_yaml
 from eval.model_inversion.compare.pictures import references_shown
 from eval.model_inversion.judge.prompt_files import Prompt as JudgePrompt

@@ -40,6 +40,13 @@ class DataArguments:
     shared_prefix: bool = option(
         "compute the text that all samples share once per step: same result, several times faster", True
     )
+    score_width: float | None = option(
+        "soft labels for the score's digits: standard deviation of a Gaussian around the exact score, within the band "
+        "of its level; null: the digits themselves",
+        None,
+        least=0.001,
+        most=1,
+    )
     holdout_size: int = option(
         "photos of the hold-out that the model is asked about every eval_steps, if eval_strategy", 64, least=1
     )
@@ -93,6 +100,12 @@ def settle(data: DataArguments, model: Any, args: Any) -> None:
         raise InputError("use_liger_kernel needs the package liger-kernel, which is not installed")
     if not set(args.gradient_checkpointing_kwargs or {}) <= _CHECKPOINTING:
         raise InputError(f"gradient_checkpointing_kwargs may hold {', '.join(sorted(_CHECKPOINTING))}")
+    if data.score_width is not None and (args.label_smoothing_factor or args.loss_type != "nll"):
+        raise InputError("score_width goes with loss_type nll and label_smoothing_factor 0")
+    if data.score_width is not None and "true" in map(
+        os.environ.get, ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED")
+    ):
+        raise InputError("score_width needs whole weights in each process: it takes neither FSDP nor DeepSpeed")
     _settle_batch(data, args)
     _settle_loading(args)
     _check_optimiser(args)

@@ -16,8 +16,10 @@ from cprt.errors import InputError
 from cprt.images import load_image
 from cprt.models.adapter import recorded_digests
 from cprt.models.checkpoint import special_token
+from cprt.models.decoding.soft_scores import SoftScores
 from cprt.prompts import Messages, arrange, digest
 from cprt.records import Pair, inside, read_object
+from cprt.taxonomy import Taxonomy
 
 IGNORED = -100
 _PADDING = {"labels": IGNORED, "attention_mask": 0, "mm_token_type_ids": 0, "cross_attention_mask": 0}
@@ -49,6 +51,7 @@ class PairRows:
             "prompt": [arrange(pair.prompt, self.model_type) for pair in chosen],
             "completion": [pair.completion for pair in chosen],
             "images": [[load_image(self.root / image) for image in pair.images] for pair in chosen],
+            "truth": [(pair.score, pair.level) for pair in chosen],
         }
 
 
@@ -117,22 +120,61 @@ class PairCollator:
     The pairs of a run ask the same, or one of two: a prompt is tokenised once, and put around the tokens of each photo.
     Special tokens stand there, which cut a text apart, so that these are the tokens of the whole. What a template
     writes after an answer's end, such as Qwen's line break, is never generated.
+
+    Args:
+        score_width, taxonomy: of soft labels for the score's digits (``cprt.models.decoding.soft_scores``); None: none.
+            What they change stands beside the labels, as ``softened``.
     """
 
-    def __init__(self, processor: Any):
+    def __init__(self, processor: Any, score_width: float | None = None, taxonomy: Taxonomy | None = None):
         self.processor = processor
+        taxonomy = taxonomy or Taxonomy.default()
+        self.soft = None if score_width is None else SoftScores(self._encode, score_width, taxonomy)
         self._prompts: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}  # tokens before the photo, and behind it
 
     def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
         """Raises InputError when the chat template ends an answer otherwise than generation does."""
         made = [self._row(row) for row in rows]  # one by one, in memory that is used again
         padding = _PADDING | {"input_ids": self.processor.tokenizer.pad_token_id}
-        return {
+        batch = {
             name: pad_sequence([one[name] for one in made], True, padding[name])
             if name in padding
             else _together([one[name] for one in made if name in one])
             for name in {name: None for one in made for name in one}
         }
+        return batch | {"softened": self.softened(rows, batch["labels"])} if self.soft else batch
+
+    def check(self, pairs: Sequence[Pair]) -> None:
+        """Raises InputError for a pair of whose score no soft label can be made."""
+        for pair in pairs if self.soft is not None else []:
+            if pair.score is None or pair.level is None:
+                raise InputError(f"score_width: pair {pair.id!r} has no score or no level")
+            try:
+                self._softened(pair.completion, pair.score, pair.level)
+            except InputError as error:
+                raise InputError(f"score_width: pair {pair.id!r}: {error}") from error
+
+    def softened(self, rows: Sequence[dict[str, Any]], labels_BL: torch.Tensor) -> dict[str, torch.Tensor]:
+        """By what the loss of soft labels is more than that of ``labels_BL``: the sum of weight x logit.
+
+        A cross-entropy is log sum exp of the logits less their mean under the label, so only that mean differs. Each
+        of M terms has ``row`` and ``column`` of a label, a ``token``, and as ``weight`` what the label has of the token
+        less what the soft one has.
+        """
+        terms: list[tuple[int, int, int, float]] = []
+        for row, (content, labels) in enumerate(zip(rows, labels_BL, strict=True)):
+            first = int((labels != IGNORED).nonzero()[0, 0])
+            for place, chances in self._softened(content["completion"], *content["truth"]).items():
+                column = first + place
+                true = int(labels[column])
+                terms += [(row, column, token, float(token == true) - chance) for token, chance in chances.items()]
+        places = torch.tensor([term[:3] for term in terms], dtype=torch.long).reshape(-1, 3)
+        softened = dict(zip(("row", "column", "token"), places.T, strict=True))
+        return {**softened, "weight": torch.tensor([term[3] for term in terms], dtype=torch.float32)}
+
+    def _softened(self, completion: Messages, score: float, level: int) -> dict[int, dict[int, float]]:
+        assert self.soft
+        return self.soft.labels(completion[0]["content"][0]["text"], score, level)
 
     def _row(self, row: dict[str, Any]) -> dict[str, torch.Tensor]:
         """Of one pair: what has a place for each token, padded on the right in a batch, and the photo."""
@@ -177,7 +219,10 @@ class PairCollator:
         return photo, *self._prompts[prompt]
 
     def _tokens(self, text: str) -> torch.Tensor:
-        return torch.tensor(self.processor.tokenizer(text, add_special_tokens=False)["input_ids"], dtype=torch.long)
+        return torch.tensor(self._encode(text), dtype=torch.long)
+
+    def _encode(self, text: str) -> list[int]:
+        return list(self.processor.tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def _process(self, text: str, images: Any) -> dict[str, torch.Tensor]:
         return dict(

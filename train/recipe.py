@@ -70,6 +70,7 @@ def recipe(
         "photos": photos.hexdigest(),
         "prompt": " ".join(digests(pairs)),
         "max_pixels": data.max_pixels,
+        "score_width": data.score_width,
         "global_batch_size": data.global_batch_size,
         "mixed_precision": args.mixed_precision,
         **{name: getattr(model, name) for name in _MODEL},

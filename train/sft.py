@@ -86,7 +86,7 @@ def main() -> None:
             train_dataset=pair_dataset(pairs, root, model_type),
             eval_dataset=pair_dataset(holdout.pairs, root, model_type) if holdout else None,
             processing_class=processor,
-            data_collator=PairCollator(processor),
+            data_collator=PairCollator(processor, data.score_width, Taxonomy.load(data.taxonomy)),
             peft_config=lora_config(model_args),
             callbacks=[StopOnBadLoss()],
             share=data.shared_prefix,
@@ -105,6 +105,7 @@ def main() -> None:
         print("the loss is taken on:", *(f"  {text!r}" for text in preview_labels(trainer)), sep="\n")
         print(trainer.describe_steps())
         print("shared prefix:", f"no, {trainer.plain_reason}" if trainer.plain_reason else "yes")
+        trainer.data_collator.check(pairs)
         check_images(root, [image for pair in pairs for image in pair.images], decode=True)
         if args.resume_from_checkpoint is None:
             clear_output(output)

@@ -114,23 +114,41 @@ class SharedPrefixTrainer(SFTTrainer):
         return loss
 
     def _loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool, num_items_in_batch: Any) -> Any:
-        """TRL's loss, with logits only from the first label on: where TRL has no kernel it would compute them all."""
+        """TRL's loss, with logits only from the first label on: where TRL has no kernel it would compute them all.
+
+        Soft labels add their terms (``PairCollator.softened``), each a token's share of the window as the others are.
+        """
+        inputs = dict(inputs)
+        softened = inputs.pop("softened", None)
         labelled = (inputs["labels"] != IGNORED).any(dim=0).nonzero()
         start = max(0, int(labelled[0, 0]) - 1) if len(labelled) else 0
 
+        hidden_BLD: list[torch.Tensor] = []
+
         def cut(module: Any, args: Any, outputs: Any) -> Any:
             outputs.last_hidden_state = outputs.last_hidden_state[:, start:]
+            hidden_BLD.append(outputs.last_hidden_state)
             return outputs
 
-        if return_outputs or not start:
+        if return_outputs or not (start or softened):
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         base = self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
         hook = base.base_model.register_forward_hook(cut)
         try:
             inputs = {**inputs, "labels": inputs["labels"][:, start:]}
-            return super().compute_loss(model, inputs, False, num_items_in_batch)
+            loss = super().compute_loss(model, inputs, False, num_items_in_batch)
         finally:
             hook.remove()
+        if softened:
+            before = softened["column"] - 1 - start  # a token is predicted by the one before it
+            with self.accelerator.autocast():
+                logits_MV = base.get_output_embeddings()(hidden_BLD[0][softened["row"], before])
+            terms = logits_MV.float().gather(1, softened["token"][:, None])[:, 0] * softened["weight"]
+            if num_items_in_batch is None:
+                loss = loss + terms.sum() / (inputs["labels"] != IGNORED).sum()
+            else:  # of all processes, over which DDP takes the mean of gradients
+                loss = loss + terms.sum() * self.accelerator.num_processes / num_items_in_batch
+        return loss
 
     def _without_prefix(self, inputs: dict[str, Any], cache: Cache) -> dict[str, Any]:
         """The batch without its prefix. The attention mask stays whole; positions are those of the whole row."""
@@ -143,6 +161,8 @@ class SharedPrefixTrainer(SFTTrainer):
             attention_mask=inputs["attention_mask"],
         )
         rest = {name: inputs[name][:, start:] for name in ("input_ids", "labels", "mm_token_type_ids")}
+        if softened := inputs.get("softened"):
+            rest["softened"] = {**softened, "column": softened["column"] - start}
         return {**inputs, **rest, "position_ids": positions[..., start:], "cache": cache}
 
     def _vision_start(self) -> int:

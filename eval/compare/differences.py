@@ -20,7 +20,7 @@ from cprt.records import Label, inside
 from cprt.taxonomy import Taxonomy
 from eval.compare.results import CurvePoint, Difference, Headline, PairDifferences, SeedGroup, Spread
 from eval.compare.runs import EvaluatedRun, unique_names
-from eval.metrics import HEADS
+from eval.measures import HEADS
 
 ALPHA = 0.05
 FIGURES = tuple(name for name in HEADS if name != "coverage")  # those that a resample of common photos can change

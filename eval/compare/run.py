@@ -29,7 +29,7 @@ from eval.compare.results import (
     RunFigures,
 )
 from eval.compare.runs import find_runs, predictions_of, read_runs
-from eval.metrics import HEADS
+from eval.measures import HEADS
 
 
 @dataclass

@@ -16,7 +16,7 @@ from cprt.provenance import file_digest
 from cprt.records import Label, Prediction, inside, read_object, read_predictions
 from cprt.taxonomy import Taxonomy
 from cprt.values import is_number
-from eval.metrics import HEADS, measure
+from eval.measures import HEADS, measure
 
 _FILE = "predictions.jsonl"
 

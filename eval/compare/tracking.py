@@ -11,7 +11,7 @@ from typing import Any
 from cprt.services.tracking import finish, log_table, start_run
 from cprt.taxonomy import LEVELS
 from eval.compare.results import Comparison
-from eval.metrics import HEADS
+from eval.measures import HEADS
 
 STEP = "training_step"
 

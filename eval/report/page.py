@@ -16,7 +16,7 @@ from cprt.paper import table6
 from cprt.records import Label, Prediction, inside
 from cprt.taxonomy import LEVELS, Taxonomy
 from eval.compare.results import Comparison, CurvePoint
-from eval.metrics import HEADS
+from eval.measures import HEADS
 from eval.report import rows as worked
 from eval.report.plots import Panel, calibration_panel, curve_panel, draw, score_panel
 from eval.report.rows import ListedRow

@@ -16,7 +16,7 @@ from cprt.metrics.results import Figures, Metrics
 from cprt.records import Label, Prediction
 from cprt.scoring import level_of
 from cprt.taxonomy import LEVELS, Taxonomy
-from eval.metrics import HEADS
+from eval.measures import HEADS
 from eval.tables import Cell, Table
 
 BINS = 10

@@ -17,7 +17,7 @@ import pytest
 from judged import TAXONOMY, judge, make_labels
 from PIL import Image
 
-from eval.metrics import measure
+from eval.measures import measure
 from eval.report.write import write_report
 
 pytestmark = pytest.mark.browser

@@ -28,7 +28,7 @@ from eval.compare.differences import FIGURES, choose_pairs, coverage_difference,
 from eval.compare.results import Spread
 from eval.compare.run import main
 from eval.compare.runs import EvaluatedRun, find_runs, read_runs, unique_names
-from eval.metrics import HEADS, measure
+from eval.measures import HEADS, measure
 
 NOTHING = measure([], [], TAXONOMY, "x")  # metrics that differences do not look at
 ADAPTERS = "/home/somebody/outputs/tuned/checkpoint-"

@@ -23,7 +23,7 @@ from cprt.taxonomy import Taxonomy
 from data_prep.boundaries.run import main as learn_bands
 from eval.agreement.run import main as agree
 from eval.counterfactual.run import main as ask_again
-from eval.metrics import measure
+from eval.measures import measure
 from eval.paper import PaperArguments, main
 from eval.prompts import as_text
 from eval.run import main as evaluate

@@ -24,7 +24,8 @@ from cprt.pages.render import figure, interval, isolated, script_json
 from cprt.paper import table6
 from cprt.records import Label, Prediction
 from cprt.scoring import severity
-from eval.metrics import calibrated, measure
+from eval.calibrated import calibrated
+from eval.measures import measure
 from eval.report.rows import (
     few_scores,
     judged,

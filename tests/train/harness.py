@@ -33,6 +33,7 @@ def build(
     dropout: float = 0.0,
     dataset: Any = None,
     held_out: Any = None,
+    score_width: float | None = None,
     **options: Any,
 ) -> SFTTrainer:
     """A trainer; ``share`` None means TRL's own. ``options`` go to SFTConfig.
@@ -76,7 +77,7 @@ def build(
         train_dataset=dataset or pair_dataset(pairs, images, model_type),
         eval_dataset=held_out,
         processing_class=processor,
-        data_collator=PairCollator(processor),
+        data_collator=PairCollator(processor, score_width),
         peft_config=LoraConfig(
             r=8, lora_alpha=16, lora_dropout=dropout, target_modules=LANGUAGE_MODEL_PROJECTIONS, task_type="CAUSAL_LM"
         ),

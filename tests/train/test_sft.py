@@ -220,6 +220,8 @@ def test_a_finished_adapter_is_not_overwritten(launched, sft, demo):
         ("--lora_alpha 0", "lora_alpha must be more than 0, not 0"),
         ("--max_steps -3", "max_steps must be at least 1, not -3"),
         ("--learning_rate -1", "learning_rate must be more than 0, not -1.0"),
+        ("--score_width 0", "score_width must be 0.001 to 1"),
+        ("--score_width 0.02 --label_smoothing_factor 0.1", "score_width goes with loss_type nll and label_smoothing"),
         ("--save_steps 0", "save_steps must be more than 0, not 0"),
         ("--load_in_8bit true", "load_in_8bit is not supported"),
         ("--trust_remote_code true", "trust_remote_code"),

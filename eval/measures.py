@@ -1,0 +1,179 @@
+"""What predictions are worth against labels: the figures of every way to a score, of attributes, and of certainty."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from cprt.errors import InputError
+from cprt.metrics.attributes import evaluate_attributes, evaluate_probabilities
+from cprt.metrics.breakdown import by_group, groups_of
+from cprt.metrics.certainty import evaluate_certainty
+from cprt.metrics.results import Figures, Metrics
+from cprt.metrics.severity import evaluate, paired_difference
+from cprt.pages.words import show
+from cprt.records import Label, Prediction
+from cprt.taxonomy import Taxonomy
+
+# Column heads of every table, in the paper's order (Table 3).
+HEADS = {
+    "pearson": "Pearson",
+    "spearman": "Spearman",
+    "mae": "MAE",
+    "bias": "Bias",
+    "level_accuracy": "Level Acc",
+    "inter_level_accuracy": "Inter-Acc",
+    "intra_level_accuracy": "Intra-Acc",
+    "coverage": "Coverage",
+}
+# Name in metrics.json -> column of predictions.jsonl.
+DECODINGS = {
+    "expected": "expected_score",
+    "median": "median_score",
+    "composed": "composed_score",
+    "likeliest": "likeliest_score",
+    "level_mean": "level_mean_score",
+    "mean": "mean_score",
+}
+STATED = "stated"
+
+
+def measure(
+    labels: Sequence[Label],
+    predictions: Sequence[Prediction],
+    taxonomy: Taxonomy,
+    file: str,
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> Metrics:
+    """Metrics of prediction rows against label rows. Raises InputError that names ``file``."""
+    drawn = {"resamples": resamples, "seed": seed}
+    stated = {row.id: row.score for row in predictions}
+    figures = figures_of(labels, predictions, stated, taxonomy, file, **drawn)
+    decodings = {}
+    for name, column in DECODINGS.items():
+        scores = {row.id: getattr(row, column) for row in predictions}
+        if any(score is not None for score in scores.values()):
+            decodings[name] = figures_of(labels, predictions, scores, taxonomy, file, **drawn)
+    truth = present_in(labels, taxonomy)
+    named = {row.id: row.attributes for row in predictions if row.attributes is not None}
+    unknown = next((key for keys in named.values() for key in keys if key not in taxonomy.keys), None)
+    if unknown is not None:
+        raise InputError.at(file, f"{unknown!r} is not in the taxonomy", field="attributes")
+    probable = {row.id: row.attribute_probabilities for row in predictions if row.attribute_probabilities is not None}
+    in_order = [stated.get(label.id) for label in labels]
+    present = {row: truth[label.id] for row, label in enumerate(labels) if label.id in truth}
+    return Metrics(
+        **vars(figures),
+        decodings=decodings,
+        label_mass=_share(row.label_mass for row in predictions),
+        willing=_share(row.willing for row in predictions),
+        attributes=evaluate_attributes(truth, named, taxonomy, **drawn) if truth and named else None,
+        attribute_probabilities=(
+            evaluate_probabilities(truth, probable, taxonomy, **drawn) if truth and probable else None
+        ),
+        certainty=_certainty(labels, predictions, **drawn),
+        errors_by={
+            kind: by_group(
+                [label.score for label in labels],
+                [math.nan if score is None else score for score in in_order],
+                groups,
+                **drawn,
+            )
+            for kind, groups in groups_of([label.level for label in labels], present, taxonomy).items()
+        },
+    )
+
+
+def _certainty(labels: Sequence[Label], predictions: Sequence[Prediction], **drawn: int) -> dict[str, Any] | None:
+    """Of the mean over lists, over the photos that have one."""
+    truth = {label.id: label.score for label in labels}
+    rows = [
+        (truth[row.id], row.mean_score, row.score_deviation, row.score_band)
+        for row in predictions
+        if row.mean_score is not None and row.score_deviation is not None and row.score_band is not None
+    ]
+    return evaluate_certainty(*zip(*rows, strict=True), **drawn) if rows else None
+
+
+def _share(of_rows: Iterable[float | None]) -> dict[str, Any] | None:
+    """How large a share of probability is over the rows that have one."""
+    shares = [share for share in of_rows if share is not None]
+    return {"n": len(shares), "mean": float(np.mean(shares)), "least": min(shares)} if shares else None
+
+
+def present_in(labels: Sequence[Label], taxonomy: Taxonomy) -> dict[str, list[str]]:
+    """Id -> attributes that are present, of the labels that say."""
+    return {label.id: label.present(taxonomy) for label in labels if label.labels is not None}
+
+
+def figures_of(
+    labels: Sequence[Label],
+    predictions: Sequence[Prediction],
+    scores: Mapping[str, float | None],
+    taxonomy: Taxonomy,
+    file: str,
+    **drawn: int,
+) -> Figures:
+    """The figures of one way to a score. A row whose answer is fine but that has no such score counts as unparsed."""
+
+    def answer(row: Prediction) -> tuple[str, str, float | None]:
+        score = scores.get(row.id)
+        status = "ok" if score is not None else "unparsed" if row.status == "ok" else row.status
+        return row.id, status, score
+
+    truth = [(label.id, label.level, label.score) for label in labels]
+    try:
+        return evaluate(truth, map(answer, predictions), taxonomy, **drawn)
+    except InputError as error:
+        raise InputError.at(file, str(error)) from error
+
+
+def labels_of(rows: Sequence[Prediction], labels: Sequence[Label], file: str) -> dict[str, Label]:
+    """Id -> label. Raises InputError where a row of ``file`` has none."""
+    by_id = {label.id: label for label in labels}
+    unknown = next((row.id for row in rows if row.id not in by_id), None)
+    if unknown is not None:
+        raise InputError.at(file, f"prediction id {unknown!r} has no label")
+    return by_id
+
+
+def against(
+    labels: Sequence[Label],
+    predictions: Sequence[Prediction],
+    other: Sequence[Prediction],
+    taxonomy: Taxonomy,
+    file: str,
+    **drawn: int,
+) -> dict[str, Any]:
+    """The difference of the stated scores' figures to another judge's, on the photos that both have scored."""
+    by_id = labels_of(other, labels, file)
+    second = {row.id: row.score for row in other if row.score is not None}
+    pairs = [
+        (by_id[row.id].score, row.score, second[row.id], by_id[row.id].level)
+        for row in predictions
+        if row.score is not None and row.id in second
+    ]
+    truth, mine, theirs, levels = np.asarray(pairs, dtype=np.float64).reshape(-1, 4).T.copy()
+    return {"n": len(pairs), "figures": paired_difference(truth, mine, theirs, levels, taxonomy, **drawn)}
+
+
+_LOW_MASS = 0.5  # below, most of what a model could have written is no score
+
+
+def summary_line(metrics: Metrics) -> str:
+    """The figures of one run in a line."""
+    figures = ", ".join(f"{head} {show(metrics.figure(name))}" for name, head in HEADS.items())
+    counts = ", ".join(f"{status} {count}" for status, count in metrics.status_counts.items() if count)
+    line = f"n {metrics.n} ({counts}), {figures}"
+    if metrics.label_mass is not None:
+        mass = metrics.label_mass["mean"]
+        line += f"; scores hold {mass:.2f} of the probability"
+        line += ", which is LITTLE: expected and median scores say hardly anything" if mass < _LOW_MASS else ""
+    if metrics.willing is not None:
+        line += f"; structured, willing {metrics.willing['mean']:.2f}"
+    return line
