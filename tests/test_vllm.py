@@ -49,9 +49,9 @@ def adapter(real, tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module", params=[1, 2])
-def served(adapter, tmp_path_factory, request) -> Iterator[str]:
-    """The address of the server that the card's own command starts, with one engine or two behind it."""
+@pytest.fixture(scope="module")
+def served(adapter, tmp_path_factory) -> Iterator[str]:
+    """The address of the server that the card's own command starts."""
     assert VLLM, "VLLM_BIN names no folder: run make test-vllm"
     card = local_card(adapter, Taxonomy.default())
     (command,) = re.findall(r"^vllm serve (?:.*\\\n)*.*$", card, re.MULTILINE)
@@ -59,7 +59,6 @@ def served(adapter, tmp_path_factory, request) -> Iterator[str]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     words = shlex.split(f"{command.replace(chr(92) + chr(10), ' ')} {FEW} --host 127.0.0.1 --port {port}")
-    words += ["--data-parallel-size", str(request.param)]
     environment = {"PATH": f"{VLLM}:{os.environ['PATH']}", "HOME": str(tmp_path_factory.mktemp("home"))}
     environment |= {"VLLM_TARGET_DEVICE": "cpu", "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"}
     log = tmp_path_factory.mktemp("log") / "vllm.log"

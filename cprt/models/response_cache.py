@@ -107,7 +107,9 @@ class ResponseCache:
         """Read anew what other processes have written."""
         name = rf"{re.escape(self._alone.stem)}(\.\d+-of-\d+)?{re.escape(self._alone.suffix)}"
         found = self.path.parent.iterdir() if self.path.parent.is_dir() else ()
-        others = sorted(path for path in found if path != self.path and re.fullmatch(name, path.name))
+        others = sorted(
+            path for path in found if path != self.path and re.fullmatch(name, path.name) and path.is_file()
+        )
         self._others = [_Places(path) for path in others]
         for other in self._others:
             with open(other.path, "rb") as file:

@@ -111,6 +111,8 @@ def test_what_is_no_file_is_not_opened(tmp_path: Path, make: Callable[[Path], No
     make(tmp_path / "answers.jsonl")
     with pytest.raises(InputError, match="answers.jsonl: is not a regular file"):
         ResponseCache(tmp_path / "answers.jsonl")
+    with ResponseCache(tmp_path / "answers.jsonl", Shard(0, 2)) as cache:  # nor where another process would write
+        assert cache.rows("a") == []
 
 
 def test_a_long_answer_and_half_a_character_are_read_back(tmp_path: Path):
