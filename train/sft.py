@@ -13,10 +13,9 @@ from pathlib import Path
 
 from cprt.config import check_config, faults_told, parse, run
 
-if __name__ == "__main__":  # the libraries below take half a minute the first time, and speak
+if __name__ == "__main__":  # the libraries below take half a minute the first time
     with faults_told("train/sft.py"):
         check_config(sys.argv[1:])
-
 # isort: split
 from accelerate.utils import DistributedType
 from trl import ModelConfig

@@ -185,7 +185,7 @@ def test_an_answer_inside_the_common_text(demo_base, mixed_demo, pairs, tmp_path
     answer = {"role": "assistant", "content": [{"type": "text", "text": "Hardly."}]}
     (photo,) = text_rows(pairs[:1], mixed_demo.images, (1,))
     rows = [{**photo, "prompt": [question, answer, *photo["prompt"]]}]
-    rows.append({"prompt": [question], "completion": [answer], "images": []})
+    rows.append({**photo, "prompt": [question], "completion": [answer], "images": []})
     options = dict(per_device_train_batch_size=2, dataset=dataset(rows), train_sampling_strategy="sequential")
     ours, stock = (build(demo_base, mixed_demo.images, (), tmp_path, share=share, **options) for share in (True, None))
     gradient, _ = compare(ours, stock, steps=1)

@@ -130,7 +130,7 @@ def test_a_row_that_is_there_twice_is_an_error(tmp_path: Path, text: str, line: 
         ("filename,prediction\n1/a.png,yes\n", r"j.csv:1: field 'label': is missing .*a classifier's file where"),
         ("file,label\n1/a.png,yes\n", r"j.csv:1: field 'filename': is missing from the header \(file, label\)"),
         ("1/a.png,yes\n2/a.png,yes\n", r"j.csv:1: field 'filename': is missing"),
-        ("filename;label\n1/a.png;yes\n", r"field 'filename': is missing from the header \(filename;label\)"),
+        ("filename;label\n1/a.png;yes\n", r"j.csv:1: its columns are parted by semicolons: save it with commas"),
         ("kind,filename,class,response,label\n", r"j.csv:1: field 'kind': is a column of controls"),
         ("filename,label,label\n1/a.png,yes,no\n", r"j.csv:1: field 'label': is there twice"),
         ("filename,label\n1/a.png,yes,no\n", r"j.csv:2: has 3 cells, the header 2"),
