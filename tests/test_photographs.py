@@ -106,6 +106,7 @@ def test_pairs(photographs, tmp_path, target):
             assert answers[id].keys() == {"score"}
 
 
+@pytest.mark.slow
 def test_training_and_evaluation(photographs, demo_base, root, tmp_path, monkeypatch):
     """A few steps on the photographs, then every photograph asked with the adapter on, then metrics from the files."""
     monkeypatch.chdir(root)

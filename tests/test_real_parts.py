@@ -62,6 +62,7 @@ def test_texts_get_the_ids_of_the_vocabulary_itself(real, family):
         assert encoded.ids == theirs.encode_ordinary(text), text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_an_answer_follows_the_prompt_of_evaluation_token_by_token(judge, demo, family):
     model = judge(family)
@@ -152,6 +153,7 @@ def _forward(model: LocalModel, inputs: dict, answer: list[int]) -> torch.Tensor
         return model.model(**inputs).logits[0].float()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_an_answer_takes_a_third_of_the_passes(judge, demo, family, monkeypatch):
     """What comes without a choice is guessed and verified: the same answers as by the library's loop."""

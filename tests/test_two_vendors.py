@@ -126,6 +126,7 @@ def test_every_command_that_takes_several_endpoints_is_among_them():
     assert set(OF.values()) == set(COMMANDS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_each_vendor_sees_its_own_key_alone(
     command: Callable[..., None], vendors: Vendors, demo: Any, tmp_path: Path

@@ -295,6 +295,7 @@ def test_what_cprt_eval_leaves_can_be_compared(demo, demo_base, adapter, tmp_pat
 # --- Others' predictions, coverage, seeds ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_predictions_of_anybody_are_measured_and_held_against_a_run(folders, tmp_path, capsys):
     """``id``, ``status`` and ``score`` are enough; rows that are not there count against coverage."""
     labels = make_labels(90)

@@ -321,6 +321,7 @@ def test_several_models_and_prompts_have_a_folder_each_and_one_store(demo, demo_
     assert [row["text"] for row in rows(out / "one-taxonomy")] != [row["text"] for row in rows(out / "one-zero_shot")]
 
 
+@pytest.mark.slow
 def test_a_whole_folder_of_checkpoints_is_judged_each_apart(demo, demo_base, adapter, tmp_path):
     folders = [tmp_path / "run" / f"checkpoint-{step}" for step in (20, 40)] + [tmp_path / "other" / "checkpoint-20"]
     for folder in folders:
@@ -886,6 +887,7 @@ def test_a_served_adapter_is_asked_as_it_was_trained(demo, adapter, tmp_path):
     assert (row["model"], row["attributes"]) == ("judge", ["age"]) and record["adapter"] == model_digest(folder)
 
 
+@pytest.mark.slow
 def test_a_served_adapter_is_checked_against_the_same_one_here(demo, adapter, demo_base, tmp_path):
     """One photo is asked about in both places, and the endpoint's answer is not asked for again."""
     data = ["--labels", str(demo.test_labels), "--images", str(demo.images), "--limit", "2", "--max_new_tokens", "12"]

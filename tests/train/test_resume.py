@@ -126,6 +126,7 @@ def test_the_same_seed_gives_the_same_adapter(runs, whole):
     assert same_end(output, whole)
 
 
+@pytest.mark.slow
 def test_evaluation_between_the_steps_changes_nothing(runs, whole):
     output = runs.folder / "asked"
     status, line = runs.finish(
@@ -136,6 +137,7 @@ def test_evaluation_between_the_steps_changes_nothing(runs, whole):
     assert [json.loads(row)["step"] for row in (output / "learning.jsonl").read_text().splitlines()] == [2, 4, 6]
 
 
+@pytest.mark.slow
 def test_a_kill_while_a_checkpoint_is_written(runs, whole):
     """The half-written one is not taken for a checkpoint, the one before it is whole, and the end is the same."""
     output = runs.folder / "during"

@@ -203,6 +203,7 @@ def test_windows_without_common_text(trainer):
         assert (window and window.prefix.tolist()) == prefix
 
 
+@pytest.mark.slow
 def test_evaluation_between_the_steps_changes_nothing(demo_base, mixed_demo, pairs, tmp_path):
     """Evaluation runs on whole rows, gives stock's loss, and leaves the training as it was."""
     held_out = pair_dataset(pairs[16:22], mixed_demo.images, "qwen3_vl")

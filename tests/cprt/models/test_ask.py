@@ -132,6 +132,7 @@ def test_a_photo_that_the_processor_does_not_take_is_an_error_beside_the_answers
         assert "aspect ratio" in said["odd.png"]["error"]
 
 
+@pytest.mark.slow
 def test_adapters_of_one_base_load_it_once_and_say_what_they_say_alone(
     demo_base: Path, photos: list[Path], tmp_path: Path, monkeypatch, capsys
 ):

@@ -55,6 +55,7 @@ def by_brute_force(
     return found
 
 
+@pytest.mark.slow
 def test_one_pass_over_the_tree_equals_one_for_each_of_the_1115_numbers(demo_base: Path):
     """Shared prefix or not, padded or not: a short question, so that the loop over 1,115 sequences ends."""
     content = [{"type": "text", "text": "Look."}, {"type": "image"}, {"type": "text", "text": "Score?"}]

@@ -211,6 +211,7 @@ def test_memory_stays_far_below_all_pairs():
 # --- The command -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_papers_size_gives_ordered_bands_and_two_pictures(tmp_path: Path, capsys):
     result = run(tmp_path, drawn())
     found = result["bands"]

@@ -343,6 +343,7 @@ def test_resamples_can_be_none_but_not_negative(tmp_path: Path):
         measure(tmp_path, "--resamples", "-1")
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_rows_take_seconds(tmp_path: Path):
     pairs = (GOLDEN * 67)[:100_000]
     rows = [(f"{i % 1000}/ID={i}_T={i % 1000}.png", a, b) for i, (a, b) in enumerate(pairs)]

@@ -176,6 +176,7 @@ def test_a_dry_run_shows_the_exact_tree_and_asks_nobody(publish, hub, trained, m
 # --- When it goes wrong ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "step",
     [
