@@ -114,6 +114,14 @@ def test_the_papers_other_prompts_unfold(open_page):
     assert driver.execute_script(shown) == [True, False, True, True]
 
 
+def test_the_page_opens_with_links_to_its_sections(open_page):
+    driver = open_page()
+    pairs = "return [...document.querySelectorAll('{}')].map(one => [one.textContent, {}])"
+    heads = driver.execute_script(pairs.format("main > h2", "'#' + one.id"))
+    assert driver.execute_script(pairs.format(".contents a", "one.getAttribute('href')")) == heads
+    assert len({anchor for _, anchor in heads}) == len(heads) > 5
+
+
 def test_rows_without_a_score_are_there(open_page):
     driver = open_page()
     assert len(column(driver, 0, "unscored")) >= 5

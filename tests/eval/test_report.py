@@ -225,6 +225,7 @@ def test_pictures_lie_beside_the_page(page):
 def test_figures_stand_beside_the_papers_and_other_ways_to_a_score_below(tmp_path):
     labels, held_out = make_labels(60), make_labels(50, seed=9)
     rows = [replace(row, expected_score=row.score) for row in judge(labels, 0.1, prompt="zero_shot")]
+    rows[:9] = [replace(row, composed_score=row.score) for row in rows[:9]]
     metrics = measure(labels, rows, TAXONOMY, "x", resamples=50)
     mapped = calibrated(labels, rows, held_out, judge(held_out, 0.1, seed=5), TAXONOMY, "x", resamples=0, seed=0)
     metrics = replace(metrics, calibrated=mapped)
@@ -235,6 +236,9 @@ def test_figures_stand_beside_the_papers_and_other_ways_to_a_score_below(tmp_pat
     low, high = metrics.ci["spearman"]
     assert ours[2].endswith(f"{low:.3f} to {high:.3f}")
     assert by_name["expected score"][1:] == ours[1:]  # the same scores here
+    covered = sum(row.composed_score is not None for row in rows)
+    assert f"composed scoreof {covered} photos alone" in by_name
+    assert ["Paper, SFT, on other photos"] in parsed.rows  # 60 photos are not the paper's
     affine = mapped["stated"]["affine"]
     assert by_name["stated score, affine calibration"][3] == f"{affine.mae:.3f}"
     assert by_name["Qwen3-VL (4B) (80 steps)"][1:] == [

@@ -46,6 +46,7 @@ from eval.score.asking import score_row
 from eval.score.options import ScoreArguments
 from eval.score.page import COLUMNS, page
 from eval.score.photos import Photo, find_photos
+from eval.score.rows import beside
 from eval.score.run import main, settle
 from eval.score.threshold import choose, reweighted_precision
 
@@ -437,6 +438,25 @@ def test_photos_that_the_model_is_not_sure_of_are_looked_at_first(tmp_path):
     html = page(tmp_path / "p.html", rows, files, Taxonomy.default(), {}, with_pictures=False, asks_attributes=True)
     places = [html.index(f"{number}.png") for number in (1, 0, 2)]
     assert places == sorted(places) and "2 photos near the threshold" in html
+    half = next(row for row in Page(html).rows if row["Photo"]["value"] == "1.png")
+    mean, without, ageless = (format_score(0.5 * score) for score in (0.711 + 0.292, 0.292, 0.711))
+    assert texts(
+        half["Score"]
+    ) == f"{mean} its own 90%: 0.292 to 0.711 level 1 with 50% above the threshold with 50% " + (
+        "states 0.711, level 1"
+    )
+    assert texts(half["Attributes"]) == f"government ID 50%, without it {without} age 50%, without it {ageless}"
+    assert (
+        texts(half["Hide, in this order"]) == f"government ID → {without}, level 3"
+    )  # of equally probable levels the more severe
+
+
+def test_a_row_says_where_the_lists_that_were_found_hold_little():
+    answer, args = Answer("ok", 0.711, 1, 1, ("gov_ids",)), ScoreArguments(["x"], structured=True, flag_by="expected")
+    for mass, said in ((0.4, True), (0.6, False)):
+        outcome = Outcome("ok", "{}", answer, response=Response("{}", lists={"gov_ids": mass}))
+        row = score_row(Photo("p", "0.png"), outcome, args, Taxonomy.default())
+        assert ("lists found hold 40% of its probability" in beside(row, format_score)) is said
 
 
 def test_a_threshold_goes_by_the_mean_over_lists_where_there_is_one(tmp_path, capsys):
@@ -664,12 +684,15 @@ def test_the_page_says_what_the_rows_say_those_to_look_at_first(judge, folder, t
     assert rows[2]["Attributes"]["value"] == ["biometrics", "government ID", "age"]
     assert texts(rows[2]["Attributes"]).startswith("biometrics without it 0.732, level 1 government ID without it")
     assert texts(rows[2]["Hide, in this order"]) == "biometrics → 0.732, level 1 government ID → 0.292, level 3"
+    assert [row["List"] for row in rows] == [None, None, "readable", "unreadable", "readable", "readable"]
     assert [row["Flag"] for row in rows] == [None, None, "flagged", "not flagged", "not flagged", "not flagged"]
     assert "Privacy risk of 6 photos" in page.text and "2 photos without a score" in page.text
     for words in (
         "2 level 1",
         "1 level 3",
         "1 refused",
+        "1 unreadable lists",
+        "Of 1 photo the list cannot be read",
         "1 flagged",
         "0.8 or more, by the more severe of the score that the model states",
         "taxonomy prompt for attributes and score",

@@ -201,6 +201,9 @@ def test_evaluate_gives_every_key_and_is_json():
     for name in FIGURES:
         low, high = found["ci"][name]
         assert low < found[name] < high
+    right = round(found["level_accuracy"] * 400)
+    bounds = stats.binomtest(right, 400).proportion_ci(method="wilson")
+    assert found["ci"]["level_accuracy"] == pytest.approx([bounds.low, bounds.high])
     assert found["ci_method"]["resamples"] == 200 and found["ci_method"]["undefined_resamples"] == {}
     json.dumps(found, allow_nan=False)
     assert found == evaluated(labels, predictions, resamples=200)
