@@ -42,7 +42,7 @@ def evaluate_attributes(
 
     Intervals of precision and recall are Wilson's, of counts over several attributes at the number of independent ones
     that they are worth (attributes of one image are not independent): with the bootstrap's, 3 of 3 would be certain.
-    Those of F1 and macro means are bootstraps, None where all resamples say the same.
+    Those of F1, macro means and costs are bootstraps, None where all resamples say the same.
     """
     taxonomy = taxonomy or Taxonomy.default()
     ids = [id for id in truth if id in named]
@@ -130,7 +130,7 @@ def _costs(present: Floats, said: Floats, weights: Weights, taxonomy: Taxonomy) 
             costs[key][error] = float(of_image.mean())
             if weights:
                 drawn = np.concatenate([of_image @ weight for weight in weights]) / len(of_image)
-                costs[key]["ci"][error] = interval(drawn)
+                costs[key]["ci"][error] = apart(interval(drawn))
     key, error = max(
         ((key, error) for key in costs for error in ("missed", "invented")), key=lambda one: costs[one[0]][one[1]]
     )
@@ -155,7 +155,8 @@ def evaluate_probabilities(
 
     Returns a dict: ``n``, ``coverage``, then under ``per_attribute``, ``levels`` and ``all`` (the pairs of image and
     attribute together) ``auc`` (the area under the ROC curve), ``average_precision`` (the mean precision over the
-    recalls reached), ``brier`` (the mean squared error of the probability) and their ``ci``; None where undefined.
+    recalls reached), ``brier`` (the mean squared error of the probability) and their ``ci``; None where undefined, an
+    interval also where all resamples say the same.
     ``reliability``: for each tenth of [0, 1] its pairs ``n``, their ``mean_probability`` and the share ``present``.
     """
     taxonomy = taxonomy or Taxonomy.default()
@@ -173,7 +174,7 @@ def evaluate_probabilities(
         if weights:
             parts = [_ranking(values, is_there, weight[rows]) for weight in weights]
             drawn = {name: np.concatenate([part[name] for part in parts]) for name in point}
-            figures["ci"] = {name: None if figures[name] is None else interval(drawn[name]) for name in point}
+            figures["ci"] = {name: None if figures[name] is None else apart(interval(drawn[name])) for name in point}
         return figures
 
     places = np.minimum((said * BINS).astype(int), BINS - 1)
