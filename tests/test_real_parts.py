@@ -156,7 +156,11 @@ def _forward(model: LocalModel, inputs: dict, answer: list[int]) -> torch.Tensor
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_an_answer_takes_a_third_of_the_passes(judge, demo, family, monkeypatch):
-    """What comes without a choice is guessed and verified: the same answers as by the library's loop."""
+    """What comes without a choice is guessed and verified: the same answers as by the library's loop.
+
+    Which digits a random model writes differs between kinds of processor, and with them how often a guess holds: one
+    token a pass is the library's loop, and at most a pass for each digit and the two ends is ours.
+    """
     model, form = judge(family), structure("score", Taxonomy.default())
     held = form if family == "llama" else None  # what it was taught, this one does not write of itself
     rows = [(build("zero_shot").messages(), [load_image(path)]) for path in sorted(demo.images.rglob("*.jpg"))[:3]]
@@ -178,7 +182,9 @@ def test_an_answer_takes_a_third_of_the_passes(judge, demo, family, monkeypatch)
             assert one.text == other.text and one.complete and parse(one.text).status == "ok"
             assert one.distribution == (lead_in and pytest.approx(other.distribution, abs=1e-5))
     hook.remove()
-    assert counts == {"qwen": [11, 4, 12, 2], "llama": [9, 2, 10, 2]}[family]
+    plainly, guessed, scored, guessed_and_scored = counts
+    assert scored == plainly + 1 and plainly == {"qwen": 11, "llama": 9}[family]
+    assert 2 * guessed < plainly and guessed_and_scored == 2
 
 
 def test_the_shared_prefix_changes_nothing(judge, demo):
