@@ -57,6 +57,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     _, _, model_args, args, _ = recipe
     rows, room = args.per_device_train_batch_size, fit.gpu * GB - RESERVE
     print(f"{model_args.model_name_or_path}, imagined card of {fit.gpu:g} GB, {RESERVE / GB:g} of them for libraries")
+    print("one step at full size, which takes some seconds ...", flush=True)
     figures = rehearse_quietly(recipe, rows)
     print(
         f"as it is, micro-batch {rows}: {figures.peak / GB:.1f} GB, {figures.fixed / GB:.1f} of them weights and "
@@ -72,8 +73,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     if fit.search:
         print(f"largest micro-batch within {fit.gpu:g} GB:")
         for name, options in VARIANTS.items():
+            print(f"  {name:<32} ", end="", flush=True)  # what is being tried, for some seconds each
             _, varied = read_recipe([*argv, *options])
-            print(f"  {name:<32} {largest(varied, room) or 'none'}", flush=True)
+            print(largest(varied, room) or "none", flush=True)
 
 
 def largest(recipe: Recipe, room: float) -> int | None:
