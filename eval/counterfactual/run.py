@@ -32,13 +32,13 @@ from cprt.provenance import sign, write_run
 from cprt.records import Label, read_labels, write_json, write_jsonl
 from cprt.scoring import level_of
 from cprt.taxonomy import Taxonomy
-from eval.compare.runs import predictions_of
 from eval.counterfactual.cases import FACES, Case, confident, make_case, read_fingerprints, select
 from eval.counterfactual.page import write_page
 from eval.counterfactual.plot import draw
 from eval.counterfactual.runs import EvalRun, Predictions, read_judges, read_runs
 from eval.counterfactual.summary import report, summarise, summary_table
 from eval.predictions import reader
+from eval.runs import predictions_of
 from eval.tables import write_table
 
 

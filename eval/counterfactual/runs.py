@@ -15,8 +15,8 @@ from cprt.prompts import assuming_faces_anonymised, recall
 from cprt.records import Prediction, inside, read_object, read_predictions
 from cprt.taxonomy import Taxonomy
 from cprt.values import read_fields
-from eval.compare.runs import predictions_of, run_names
 from eval.judges import Judge
+from eval.runs import predictions_of, run_names
 
 Predictions = dict[str, Prediction]  # by id
 

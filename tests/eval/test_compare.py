@@ -27,8 +27,8 @@ from cprt.records import Label, Prediction, read_json, write_json, write_jsonl
 from eval.compare.differences import FIGURES, choose_pairs, coverage_difference, differences, holm, over_seeds
 from eval.compare.results import Spread
 from eval.compare.run import main
-from eval.compare.runs import EvaluatedRun, find_runs, read_runs, unique_names
 from eval.measures import HEADS, measure
+from eval.runs import EvaluatedRun, find_runs, read_runs, unique_names
 
 NOTHING = measure([], [], TAXONOMY, "x")  # metrics that differences do not look at
 ADAPTERS = "/home/somebody/outputs/tuned/checkpoint-"

@@ -1,4 +1,4 @@
-"""The runs that are compared: folders of ``cprt eval``, checked to be over the same labels, and others' predictions."""
+"""Runs of ``cprt eval`` as other commands read them: folders with their records, or files of others' predictions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +28,22 @@ class EvaluatedRun:
     name: str
     predictions: list[Prediction]
     metrics: Metrics
-    record: dict[str, Any]  # its run.json
+    record: dict[str, Any] = field(default_factory=dict)  # its run.json
 
     @property
     def asked(self) -> tuple[str, ...]:
         """Name of the prompt and of the target, and whether answers were structured."""
-        prompt, decoding = inside(self.record, "prompt"), inside(self.record, "decoding")
-        return (
-            str(prompt.get("name")),
-            str(prompt.get("target")),
-            *(("structured",) if "structured" in decoding else ()),
-        )
+        prompt, structured = inside(self.record, "prompt"), "structured" in inside(self.record, "decoding")
+        return str(prompt.get("name")), str(prompt.get("target")), *(("structured",) if structured else ())
+
+    @property
+    def model(self) -> str:
+        return str(self.record.get("model"))
+
+    @property
+    def paths(self) -> list[str]:
+        """What may name the training: the folder of its adapter, and the run."""
+        return [str(inside(self.record, "config", "judge").get("adapter") or ""), self.name]
 
 
 def find_runs(paths: Sequence[str]) -> list[Path]:
@@ -69,40 +74,36 @@ def read_runs(paths: Sequence[Path], file: str, labels: Sequence[Label], taxonom
     """
     digest, found = file_digest(file), []
     for path, name in zip(paths, run_names(paths), strict=True):
-        predictions = read_predictions(predictions_of(path))
-        if not (path / "run.json").exists():
+        predictions, record = read_predictions(predictions_of(path)), {}
+        if (path / "run.json").exists():
+            record, metrics = read_object(path / "run.json"), Metrics.read(path / "metrics.json")
+            made = inside(record, "inputs", "labels").get("sha256")
+            if made is None:
+                raise InputError.at(path / "run.json", "does not say which labels it was made on")
+            if made != digest:
+                raise InputError.at(path / "run.json", f"was made on other labels than {file}")
+            if record.get("taxonomy") != taxonomy.digest:
+                raise InputError.at(path / "run.json", "was made with another taxonomy")
+            _check(metrics, path / "metrics.json", labels, predictions, taxonomy)
+        else:
             metrics = measure(labels, predictions, taxonomy, str(predictions_of(path)))
-            found.append(EvaluatedRun(name, predictions, metrics, {}))
-            continue
-        record, metrics = read_object(path / "run.json"), Metrics.read(path / "metrics.json")
-        made = inside(record, "inputs", "labels").get("sha256")
-        if made != digest:
-            what = (
-                "does not say which labels it was made on" if made is None else f"was made on other labels than {file}"
-            )
-            raise InputError.at(path / "run.json", what)
-        if record.get("taxonomy") != taxonomy.digest:
-            raise InputError.at(path / "run.json", "was made with another taxonomy")
-        found.append(EvaluatedRun(name, predictions, _checked(metrics, path, labels, predictions, taxonomy), record))
+        found.append(EvaluatedRun(name, predictions, metrics, record))
     return found
 
 
-def _checked(
-    metrics: Metrics, folder: Path, labels: Sequence[Label], predictions: Sequence[Prediction], taxonomy: Taxonomy
-) -> Metrics:
-    """The metrics of a run, once they are found to be those of its predictions for all labels."""
-
-    def fail(name: str, message: str) -> InputError:
-        return InputError.at(folder / "metrics.json", message, field=name)
-
+def _check(
+    metrics: Metrics, file: Path, labels: Sequence[Label], predictions: Sequence[Prediction], taxonomy: Taxonomy
+) -> None:
+    """Raises InputError where the metrics of a run are not those of its predictions for all labels."""
     if metrics.n != len(labels):
         count = f"{metrics.n} is not the number of labels, {len(labels)}"
-        raise fail("n", f"{count}: runs must be over all of them (cprt eval without --limit goes on where it stopped)")
-    again = measure(labels, predictions, taxonomy, str(folder / _FILE), resamples=0)
+        all_of_them = "runs must be over all of them (cprt eval without --limit goes on where it stopped)"
+        raise InputError.at(file, f"{count}: {all_of_them}", field="n")
+    again = measure(labels, predictions, taxonomy, str(file.with_name(_FILE)), resamples=0)
     for name in (*HEADS, "confusion", "status_counts"):
         if not _same(getattr(metrics, name), getattr(again, name)):
-            raise fail(name, "is not that of predictions.jsonl beside it; make it anew with cprt metrics")
-    return metrics
+            why = "is not that of predictions.jsonl beside it; make it anew with cprt metrics"
+            raise InputError.at(file, why, field=name)
 
 
 def _same(first: Any, second: Any) -> bool:
