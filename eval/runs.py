@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,8 +45,11 @@ class EvaluatedRun:
         return [str(inside(self.record, "config", "judge").get("adapter") or ""), self.name]
 
 
-def find_runs(paths: Sequence[str]) -> list[Path]:
-    """The runs among the paths given: files, folders with predictions, or the folders in these. Raises InputError."""
+def find_runs(paths: Sequence[str]) -> dict[str, Path]:
+    """Name -> run among the paths given: files, folders with predictions, or the folders in these.
+
+    A name is that of the folder, or of the file without its ending. Raises InputError.
+    """
     found: list[Path] = []
     for path in map(Path, paths):
         path = path.parent if path.name == _FILE and path.is_file() else path
@@ -55,10 +57,12 @@ def find_runs(paths: Sequence[str]) -> list[Path]:
         if not within:
             raise InputError.at(path, f"holds no {_FILE}" if path.is_dir() else "no such folder or file")
         found += within
-    doubled = [path for path, count in Counter(path.resolve() for path in found).items() if count > 1]
-    if doubled:
-        raise InputError.at(next(path for path in found if path.resolve() == doubled[0]), "is there twice")
-    return found
+    resolved = [path.resolve() for path in found]
+    for number, path in enumerate(found):
+        if resolved[number] in resolved[:number]:
+            raise InputError.at(path, "is there twice")
+    names = unique_names([path if path.is_dir() else path.with_suffix("") for path in found])
+    return dict(zip(names, found, strict=True))
 
 
 def predictions_of(run: Path) -> Path:
@@ -66,14 +70,14 @@ def predictions_of(run: Path) -> Path:
     return run / _FILE if run.is_dir() else run
 
 
-def read_runs(paths: Sequence[Path], file: str, labels: Sequence[Label], taxonomy: Taxonomy) -> list[EvaluatedRun]:
-    """The runs at these paths. Raises InputError where one is not over these labels.
+def read_runs(paths: Mapping[str, Path], file: str, labels: Sequence[Label], taxonomy: Taxonomy) -> list[EvaluatedRun]:
+    """The runs that ``find_runs`` found. Raises InputError where one is not over these labels.
 
     A folder of ``cprt eval`` holds a record and metrics too, which must be of exactly these labels. Other predictions,
     rows of ``id``, ``status`` and ``score``, are measured here; what they leave out counts against their coverage.
     """
     digest, found = file_digest(file), []
-    for path, name in zip(paths, run_names(paths), strict=True):
+    for name, path in paths.items():
         predictions, record = read_predictions(predictions_of(path)), {}
         if (path / "run.json").exists():
             record, metrics = read_object(path / "run.json"), Metrics.read(path / "metrics.json")
@@ -112,11 +116,6 @@ def _same(first: Any, second: Any) -> bool:
     if isinstance(first, list) and isinstance(second, list):
         return len(first) == len(second) and all(map(_same, first, second))
     return first == second
-
-
-def run_names(paths: Sequence[Path]) -> list[str]:
-    """A name for each run: that of its folder, or of its file without the ending."""
-    return unique_names([path if path.is_dir() else path.with_suffix("") for path in paths])
 
 
 def unique_names(paths: Sequence[Path]) -> list[str]:

@@ -260,14 +260,14 @@ def _trained(path: Path) -> Any:
 
 def _repeated(path: Path) -> Any:
     with _as(path, "run.json") as folder:
-        return counterfactual.read_runs([folder], TAXONOMY)
+        return counterfactual.read_runs({"run": Path(folder)}, TAXONOMY)
 
 
 def _compared(path: Path, name: str) -> Any:
     with _as(path, name) as folder:
         empty = Path(folder).with_name("empty")
         empty.touch()
-        return read_runs([Path(folder)], str(empty), _evaluated()[0], TAXONOMY)
+        return read_runs({"run": Path(folder)}, str(empty), _evaluated()[0], TAXONOMY)
 
 
 def _judges(path: Path, name: str) -> Any:

@@ -73,7 +73,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     write_json(out / "compare.json", comparison)
     page = write_report(out, labels, runs, taxonomy, root, comparison)
     inputs = {"labels": args.labels}
-    for one, path in zip(runs, paths, strict=True):
+    for one in runs:
+        path = paths[one.name]
         files = [predictions_of(path), *([path / "metrics.json"] if one.record else [])]
         inputs |= {f"{one.name}/{file.name}": str(file) for file in files}
     write_run("cprt compare", out, args, inputs, seed=args.seed, taxonomy=taxonomy.digest)
