@@ -13,7 +13,7 @@ import numpy as np
 
 from cprt.guidance.risk import BAND
 from cprt.metrics.attributes import evaluate_probabilities
-from cprt.metrics.bootstrap import interval
+from cprt.metrics.bootstrap import interval, weights_of
 from cprt.metrics.calibration import CALIBRATIONS, Fit, Isotonic, band_margin, refits, widened
 from cprt.metrics.certainty import evaluate_bands
 from cprt.metrics.results import Figures
@@ -130,7 +130,7 @@ def _refitted(
     resampled: dict[str, list[Any]] = {}
     held_scores, held_truth = zip(*known, strict=True)
     for mapped in refits(fit, held_scores, held_truth, [scores[row.id] for row in rows], REFITS, seed):
-        draw = rng.integers(len(rows), size=(1, len(rows)))
+        draw = weights_of(rng.integers(len(rows), size=(1, len(rows))))
         for name, value in bootstrap(truth, mapped, levels, levels == levels_of(mapped, taxonomy), draw).items():
             resampled.setdefault(name, []).append(value)
     return {name: interval(np.concatenate(values)) for name, values in resampled.items()}

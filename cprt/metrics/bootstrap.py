@@ -43,6 +43,10 @@ class Weights:
     def __iter__(self) -> Iterator[Floats]:
         return (chunk.astype(np.float64) for chunk in self._chunks)
 
+    def each(self, figure: Callable[[Floats], Floats]) -> Floats:
+        """(..., B) of what ``figure`` makes of (N, b) weights; of at least one resample."""
+        return np.concatenate([figure(chunk) for chunk in self], axis=-1)
+
 
 def resample(n: int, resamples: int, seed: int) -> Weights:
     """Weights of ``resamples`` seeded draws of n rows from n; none where there is nothing to draw."""
