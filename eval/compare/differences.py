@@ -17,7 +17,7 @@ from tqdm import tqdm
 from cprt.errors import check_name
 from cprt.metrics.bootstrap import paired_interval
 from cprt.metrics.severity import paired_differences
-from cprt.records import Label
+from cprt.records import Label, column
 from cprt.taxonomy import Taxonomy
 from eval.compare.results import CurvePoint, Difference, PairDifferences, SeedGroup, Spread
 from eval.measures import HEADS
@@ -46,7 +46,7 @@ def differences(
     seed: int,
 ) -> list[PairDifferences]:
     """Paired differences of the figures of each pair, over the photos that both have scored, tested together."""
-    scores = {one.name: {row.id: row.score for row in one.predictions if row.score is not None} for one in runs}
+    scores = {one.name: column(one.predictions, "score") for one in runs}
     # Pairs over the same photos share their resamples: where all runs scored everything, each run is resampled once.
     by_photos: dict[tuple[str, ...], list[tuple[str, str]]] = {}
     for pair in pairs:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from cprt.pages.listing import Cell, Column, Columns, Listing, Part, cell, level
 from cprt.pages.plots import in_both_themes
 from cprt.pages.render import figure, render
 from cprt.pages.thumbnails import inside, thumbnails
-from cprt.paper import table6
+from cprt.paper import PROMPTINGS, TUNED, table6
 from cprt.records import Label
 from cprt.scoring import level_of
 from cprt.taxonomy import LEVELS, Taxonomy
@@ -28,7 +29,6 @@ from eval.report.rows import ListedRow
 from eval.runs import EvaluatedRun
 from eval.tables import latex, markdown
 
-_PROMPTINGS = {"zero_shot": "Zero-Shot", "intuition": "Intuition", "taxonomy": "Taxonomy"}  # ours -> the paper's
 _ANSWER = 240  # characters of an answer that a list shows
 _WHOLE_ANSWER = 4000  # and the page of a photo
 
@@ -85,7 +85,7 @@ def write_report(
             prompting: [row for row in paper if row["prompting"] == prompting]
             for prompting in dict.fromkeys(row["prompting"] for row in paper)
         },
-        unfolded={"SFT"} | {_PROMPTINGS.get(name) for names in asked.values() for name in names},
+        unfolded=[theirs for theirs, ours in PROMPTINGS.items() if theirs == TUNED or ours in chain(*asked.values())],
         markdown=markdown(worked.results_table(metrics)),
         latex=latex(worked.results_table(metrics)),
         error_groups=worked.error_groups(metrics, taxonomy),

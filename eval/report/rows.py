@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from cprt.metrics.bootstrap import interval
 from cprt.metrics.breakdown import GroupError
 from cprt.metrics.results import Figures, Metrics
-from cprt.records import Label, Prediction
+from cprt.records import Label, Prediction, column
 from cprt.taxonomy import LEVELS, Taxonomy
 from eval.measures import HEADS
 from eval.tables import Cell, Table
@@ -89,7 +89,7 @@ def by_largest_error(rows: Sequence[Sequence[ListedRow]]) -> list[Sequence[Liste
 
 def unscored_by_level(labels: Sequence[Label], predictions: Sequence[Prediction]) -> list[int]:
     """How many photos of true levels 1 to 4 have no score."""
-    scored = {prediction.id for prediction in predictions if prediction.score is not None}
+    scored = column(predictions, "score")
     return [sum(label.level == level and label.id not in scored for label in labels) for level in LEVELS]
 
 
@@ -98,7 +98,7 @@ def few_scores(predictions: Sequence[Prediction]) -> list[tuple[float, int]]:
 
     Empty where it uses more, or has not scored enough photos to tell.
     """
-    counts = Counter(row.score for row in predictions if row.score is not None)
+    counts = Counter(column(predictions, "score").values())
     told = counts.total() >= 2 * FEWEST_SCORES and len(counts) < FEWEST_SCORES
     return counts.most_common() if told else []
 
@@ -148,9 +148,8 @@ def response_of(labels: Sequence[Label], predictions: Sequence[Prediction]) -> l
 
 def _scored(labels: Sequence[Label], predictions: Sequence[Prediction]) -> tuple[list[float], list[float]]:
     """Predicted and true scores of the photos that have one."""
-    truth = {label.id: label.score for label in labels}
-    pairs = [(row.score, truth[row.id]) for row in predictions if row.score is not None]
-    return [score for score, _ in pairs], [score for _, score in pairs]
+    truth, scores = {label.id: label.score for label in labels}, column(predictions, "score")
+    return list(scores.values()), [truth[id] for id in scores]
 
 
 @dataclass(frozen=True)
