@@ -153,7 +153,10 @@ def as_shown(paths: list[Path], size: int) -> Tensor:
     return torch.tensor(pixels).permute(0, 3, 1, 2).float()
 
 
-@pytest.mark.parametrize("name", REFERENCES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] if name in ("FaceNet", "IR152") else []) for name in REFERENCES],
+)
 def test_logits_are_the_references(name: str, tmp_path: Path, pictures: list[Path]):
     reference, size = REFERENCES[name]
     state = randomised(ARCHITECTURES[name](9), size)
@@ -208,6 +211,7 @@ def test_an_inception_of_ppa_loads_with_its_auxiliary_head_or_without(
             open_classifier(stated(path, "inception_v3", 299, **changes, options={"aux_logits": True}), "c")
 
 
+@pytest.mark.slow
 def test_the_inception_of_fid_pools_as_tensorflow_does(tmp_path: Path, pictures: list[Path]):
     """Averages leave the padding out, the last block takes the largest; the rest is torchvision's."""
     torch.manual_seed(0)
