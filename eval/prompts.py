@@ -14,7 +14,7 @@ from cprt.config import option, parse, run
 from cprt.errors import check_name
 from cprt.prompts import PROMPTS, Messages, build, digest
 from cprt.taxonomy import Taxonomy
-from eval.model_inversion.judge.prompts import LAYOUTS, SUBJECTS
+from eval.model_inversion.judge.prompts import LAYOUTS, OURS, SUBJECTS
 
 
 @dataclass
@@ -58,7 +58,7 @@ def prompts(taxonomy: Taxonomy, own: Sequence[str] = ()) -> Iterator[tuple[str, 
     yield "annotation-stage2", stage2("<the answer to stage 1>", taxonomy)
     for kind, subject in SUBJECTS.items():
         for layout in LAYOUTS:
-            yield f"model-inversion-{kind}-{layout}", subject.messages(layout, n=4, a_first=True)
+            yield f"model-inversion-{kind}-{layout}", OURS.messages(subject, False, layout, n=4, a_first=True)
 
 
 if __name__ == "__main__":

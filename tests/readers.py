@@ -50,7 +50,7 @@ from eval.judges import trained_prompt
 from eval.measures import measure
 from eval.model_inversion.compare.inputs import from_folders, from_yaml
 from eval.model_inversion.compare.pictures import references_shown
-from eval.model_inversion.judge.prompt_files import Prompt as JudgePrompt
+from eval.model_inversion.judge.prompts import Prompt as JudgePrompt
 from eval.model_inversion.metrics.evaluation import Inputs
 from eval.model_inversion.metrics.join import read_classifier, read_controls, read_judge, read_naturals
 from eval.model_inversion.standard.spec import ClassifierSpec
