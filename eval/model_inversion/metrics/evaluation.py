@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cprt.errors import InputError
-from cprt.metrics.bootstrap import CONFIDENCE, resample_clusters
+from cprt.metrics.bootstrap import CONFIDENCE
 from eval.model_inversion.metrics import rates
 from eval.model_inversion.metrics.correction import correct
 from eval.model_inversion.metrics.join import (
@@ -92,15 +92,14 @@ def evaluate(inputs: Inputs, counting: Counting) -> Evaluation:
         }
 
     counts = rates.by_class(count(judge, standard))
-    measured, shares = rates.measure(counts, counting)
-    transfer, of_transfer = type_i(judge, {"E": standard, **others}, target, naturals, counting)
-    weights = resample_clusters(len(counts), counting.resamples, counting.seed)
-    correction, of_correction = correct(counts, shares, controls, counting, weights)
+    weights = counting.weights(len(counts))
+    measured, shares = rates.measure(counts, counting, weights)
+    corrected = correct(counts, shares, controls, counting, weights)
+    transfer = type_i(judge, {"E": standard, **others}, target, naturals, counting.rejecting)
+    values, intervals = rates.split({**measured, **corrected, **transfer})
     by_label = dict(zip(LABELS, counts.sum(axis=(0, 2)).tolist(), strict=True))
     figures = {
-        **measured.figures,
-        **correction,
-        **transfer,
+        **values,
         "judge_labels": by_label,
         "not_shown": not_shown,
         "left_out_of_table": {label: by_label[label] for label in LABELS if label not in counting.in_table},
@@ -108,8 +107,8 @@ def evaluate(inputs: Inputs, counting: Counting) -> Evaluation:
         "counting": _counting(counting.refused_as_no),
         "controls": None if controls is None else {kind: _labels(classes) for kind, classes in controls.items()},
         "naturals_that_t_accepts": inputs.naturals_target is not None if naturals else None,
-        "design_effect": measured.design_effects,
-        "ci": measured.intervals | of_correction | of_transfer,
+        "design_effect": {name: share.design_effect for name, share in shares.items()},
+        "ci": intervals,
         "ci_method": {
             "confidence": CONFIDENCE,
             "assumes": "independent classes; reconstructions of one class may resemble one another",
