@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         training = _start(train)
         _finish(training)
         _finish(asking, said)
-    _finish(_start(tuned))
+    _finish(_start(tuned))  # in two processes, each half of the drawings
     metrics = {name: Metrics.read(OUT / name / "metrics.json") for name in RUNS}
     predictions = {name: read_predictions(OUT / name / "predictions.jsonl") for name in RUNS}
     labels = read_labels(OUT / "test.jsonl")
@@ -110,16 +110,17 @@ def commands() -> tuple[list[list[str]], list[str], list[str], list[str]]:
         ]
         for split in ("train", "test")
     ]
-    evaluation = ["cprt", "eval", "--config", "configs/eval/demo.yaml"]
+    evaluation = ["--config", "configs/eval/demo.yaml", "--out"]
+    launch = ["accelerate", "launch", "--config_file", "configs/accelerate/multi_gpu.yaml", "--num_processes", "2"]
     return (
         [
             ["cprt", "demo-data", "--config", "configs/data/demo.yaml"],
             *labels,
             ["cprt", "pairs", "--config", "configs/data/demo_pairs.yaml"],
         ],
-        [*evaluation, "--out", str(OUT / "base")],
+        ["cprt", "eval", *evaluation, str(OUT / "base")],
         ["accelerate", "launch", "train/sft.py", "--config", "configs/sft/demo.yaml"],
-        [*evaluation, "--out", str(OUT / "tuned"), "--adapter", str(OUT / "adapter")],
+        [*launch, "-m", "eval.run", *evaluation, str(OUT / "tuned"), "--adapter", str(OUT / "adapter")],
     )
 
 
