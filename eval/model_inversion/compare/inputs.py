@@ -159,9 +159,8 @@ def from_folders(outs: Sequence[str], folders: Inputs, standards: Mapping[str, s
         record, manifest = out / "run.json", out / "setups.json"
         config = inside(read_object(record), "config") if record.is_file() else {}
         rows = read_json(manifest) if manifest.is_file() else []
-        full_names = {
-            inside(row).get("id"): inside(row).get("name") for row in (rows if isinstance(rows, list) else [])
-        }
+        known = map(inside, rows) if isinstance(rows, list) else ()
+        full_names = {str(row.get("id")): row.get("name") for row in known}
         for path in found:
             judge, setup = path.parts[-3:-1]
             name = str(full_names.get(setup) or setup)
