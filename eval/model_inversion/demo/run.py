@@ -40,8 +40,7 @@ from eval.model_inversion.demo.bench import (
 )
 from eval.model_inversion.demo.network_judge import NetworkJudge
 from eval.model_inversion.demo.networks import stack
-from eval.model_inversion.demo.plot import draw
-from eval.model_inversion.demo.summary import by_kind, shown, table, verdicts
+from eval.model_inversion.demo.summary import by_kind, draw, shown, table, verdicts
 from eval.model_inversion.metrics.join import Row, write_verdicts
 from eval.model_inversion.standard import run as standard
 

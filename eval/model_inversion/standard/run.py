@@ -22,11 +22,10 @@ from cprt.provenance import sign, write_run
 from cprt.records import write_json
 from cprt.tables import read_csv, write_csv
 from eval.model_inversion.collection.layouts import LAYOUTS, find_images
-from eval.model_inversion.standard.accuracy import accuracies, ranks
 from eval.model_inversion.standard.classifier import Classifier, open_classifier
 from eval.model_inversion.standard.extraction import StudentSpec, train_student
 from eval.model_inversion.standard.features import EVALUATION_MODEL, LITERATURE, PRDC, Features, distance, nearness
-from eval.model_inversion.standard.outputs import Outputs, StoredOutputs
+from eval.model_inversion.standard.outputs import Outputs, StoredOutputs, accuracies, ranks
 from eval.model_inversion.standard.spec import ClassifierSpec
 
 HEADER = ("filename", "class", "prediction", "top5", "confidence", "predicted_class")
