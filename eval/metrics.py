@@ -47,9 +47,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     labels, predictions = read_labels(args.labels, taxonomy), read_predictions(args.predictions)
     drawn = {"resamples": args.resamples, "seed": args.seed}
     metrics = measure(labels, predictions, taxonomy, file=args.predictions, **drawn)
-    inputs = {"predictions": args.predictions, "labels": args.labels}
     if args.calibrate is not None:
-        inputs |= {"calibrate": args.calibrate, "calibrate_labels": args.calibrate_labels}
         held_out = read_labels(args.calibrate_labels, taxonomy)
         shared = {label.id for label in labels} & {label.id for label in held_out}
         if shared:
@@ -60,12 +58,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         band = calibrated_band(labels, predictions, held_out, answers)
         metrics = replace(metrics, calibrated=mapped, calibrated_probabilities=probabilities, calibrated_band=band)
     if args.against is not None:
-        inputs["against"] = args.against
-        other = read_predictions(args.against)
-        difference = against(labels, predictions, other, taxonomy, file=args.against, **drawn)
+        difference = against(labels, predictions, read_predictions(args.against), taxonomy, file=args.against, **drawn)
         metrics = replace(metrics, against=difference)
     sign("cprt metrics", run_path(args.out))
     write_json(args.out, metrics)
+    files = ("predictions", "labels", "calibrate", "calibrate_labels", "against")
+    inputs = {name: getattr(args, name) for name in files}
     write_run("cprt metrics", args.out, args, inputs, taxonomy=taxonomy.digest)
     print(f"{args.out}: {summary_line(metrics)}")
     if metrics.calibrated_band is not None and metrics.certainty is not None:

@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     taxonomy, out = Taxonomy.load(args.taxonomy), Path(args.out)
     missing = args.missing() if args.skip_missing else []
     made: list[Made] = [([table4(), table5(taxonomy), scoring(taxonomy)], {})]
-    inputs = {name: str(getattr(args, name)) for name in ("labels", "sft_labels", "agreement") if getattr(args, name)}
+    inputs = {"labels": args.labels, "sft_labels": args.sft_labels, "agreement": args.agreement}
     labels = [] if args.labels is None else read_labels(args.labels, taxonomy)
     if args.labels is not None:
         made.append(([table1([label.level for label in labels])], {}))

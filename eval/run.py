@@ -96,8 +96,6 @@ class EvalArguments:
     taxonomy: str | None = option("YAML that extends the published taxonomy", None)
 
     def __post_init__(self) -> None:
-        if self.target == "attributes" and self.prompt not in ([], ["taxonomy"]):
-            raise ValueError("target attributes needs prompt taxonomy, which tells the model the keys")
         if (self.model is None) == (not self.models):
             raise ValueError("needs model, or models in the YAML, and not both")
         for name in ("adapter", "base_url", "api_key_env", "model_revision"):

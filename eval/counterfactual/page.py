@@ -9,7 +9,8 @@ from typing import Any
 from cprt.files import write_text
 from cprt.pages.listing import Cell, Column, Columns, Part, cell, level, listing
 from cprt.pages.render import figure, render
-from cprt.pages.thumbnails import inside, thumbnails
+from cprt.pages.thumbnails import thumbnails_in
+from cprt.pages.words import cut
 from cprt.scoring import level_of
 from cprt.taxonomy import Taxonomy
 from eval.counterfactual.cases import Case
@@ -27,17 +28,13 @@ def write_page(
     images_root: Path | None,
 ) -> None:
     """Write ``report.html``. Small pictures of the photos are in it where ``images_root`` is given."""
-    pictures: dict[str, str] = {}
-    if images_root is not None:
-        files = {case.id: inside(images_root, case.image) for case in cases}
-        pictures = thumbnails({id: file for id, file in files.items() if file is not None}, out / "thumbnails")
+    pictures = thumbnails_in(images_root, {case.id: case.image for case in cases}, out / "thumbnails")
     by_photo = {(row["id"], row["run"]): row for row in rows}
     picture_of = {id: number for number, id in enumerate(pictures)}
 
     def truth(case: Case) -> Cell:
-        before: list[Part] = [level(case.level_before), figure(case.truth_before)]
         after: list[Part] = [("without faces", "quiet"), level(case.level_after), figure(case.truth_after)]
-        return cell(figure(case.truth_after), before, after)
+        return cell(figure(case.truth_after), [level(case.level_before), figure(case.truth_before)], after)
 
     def answers(run: str) -> Callable[[Case], Cell]:
         return lambda case: _answers(by_photo[case.id, run], taxonomy)
@@ -73,6 +70,6 @@ def _answers(row: Mapping[str, Any], taxonomy: Taxonomy) -> Cell:
         else:
             lines.append([(head, "quiet"), level(level_of(row[score], taxonomy)), figure(row[score])])
         if row[text]:
-            lines.append([row[text] if len(row[text]) <= _ANSWER else row[text][: _ANSWER - 1] + "…"])
+            lines.append([cut(row[text], _ANSWER)])
     value = [figure(row[name]) for name in ("before", "again", "after")]
     return cell(value, *lines)

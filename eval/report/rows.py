@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from cprt.metrics.bootstrap import interval
-from cprt.metrics.breakdown import GroupError
 from cprt.metrics.results import Figures, Metrics
 from cprt.records import Label, Prediction, column
 from cprt.taxonomy import LEVELS, Taxonomy
@@ -152,26 +152,20 @@ def _scored(labels: Sequence[Label], predictions: Sequence[Prediction]) -> tuple
     return list(scores.values()), [truth[id] for id in scores]
 
 
-@dataclass(frozen=True)
-class ErrorGroup:
-    """Photos of one level, of one number of attributes, or with one attribute: ``n``, and each run's errors on them."""
+def error_groups(metrics: Mapping[str, Metrics], taxonomy: Taxonomy) -> dict[str, list[dict[str, Any]]]:
+    """What photos are grouped by, in words -> its groups that have photos (paper 5.3).
 
-    name: str
-    n: int
-    of_runs: list[GroupError | None]
-
-
-def error_groups(metrics: Mapping[str, Metrics], taxonomy: Taxonomy) -> dict[str, list[ErrorGroup]]:
-    """What photos are grouped by, in words -> its groups that have photos (paper 5.3)."""
-    found: dict[str, list[ErrorGroup]] = {}
+    Each is ``name``, ``n`` photos, and the errors ``of_runs``, None for a run that has no such group.
+    """
+    found: dict[str, list[dict[str, Any]]] = {}
     for kind, head in _GROUPINGS.items():
         of_kind = [figures.errors_by.get(kind, {}) for figures in metrics.values()]
-        for key in dict.fromkeys(key for groups in of_kind for key in groups):
+        for key in dict.fromkeys(chain(*of_kind)):
             of_runs = [groups.get(key) for groups in of_kind]
             n = max(errors.n for errors in of_runs if errors is not None)
             name = taxonomy.names.get(key, key) if kind == "attribute" else key
             if n:
-                found.setdefault(head, []).append(ErrorGroup(name, n, of_runs))
+                found.setdefault(head, []).append({"name": name, "n": n, "of_runs": of_runs})
     return found
 
 
@@ -191,9 +185,9 @@ def other_ways(metrics: Metrics) -> list[tuple[str, Figures]]:
 
 def results_table(metrics: Mapping[str, Figures]) -> Table:
     """The figures of every run, in the paper's order of columns."""
+    known = {run: [figures.figure(name) for name in HEADS] for run, figures in metrics.items()}
     rows: list[list[Cell]] = [
-        [run, *(None if (value := figures.figure(name)) is None else f"{value:.3f}" for name in HEADS)]
-        for run, figures in metrics.items()
+        [run, *(None if value is None else f"{value:.3f}" for value in values)] for run, values in known.items()
     ]
     return Table("results", "figures of every run", ["Run", *HEADS.values()], rows)
 

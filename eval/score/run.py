@@ -170,12 +170,11 @@ def save(
         write_text(out, page(out, rows, files, taxonomy, facts, args.thumbnails, asked))
     else:
         write_jsonl(out, rows)
-    inputs = {name: getattr(args, name) for name in ("threshold_from", "threshold_labels") if getattr(args, name)}
     write_run(
         "cprt score",
         out,
         {**vars(args), "paths": [without_halves(path) for path in args.paths]},
-        inputs,
+        {"threshold_from": args.threshold_from, "threshold_labels": args.threshold_labels},
         model=judge.spec.record(),
         prompt=judge.prompt.identity(),
         taxonomy=taxonomy.digest,
