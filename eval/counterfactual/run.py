@@ -34,8 +34,7 @@ from cprt.records import Label, read_labels, write_json, write_jsonl
 from cprt.scoring import level_of
 from cprt.taxonomy import Taxonomy
 from eval.counterfactual.cases import FACES, Case, confident, make_case, read_fingerprints, select
-from eval.counterfactual.page import write_page
-from eval.counterfactual.plot import draw
+from eval.counterfactual.page import draw, write_page
 from eval.counterfactual.runs import EvalRun, Predictions, read_judge, read_runs
 from eval.counterfactual.summary import report, summarise, summary_table
 from eval.predictions import reader

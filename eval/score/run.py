@@ -33,7 +33,7 @@ from cprt.prompts import Prompt
 from cprt.provenance import run_path, sign, write_run
 from cprt.records import read_labels, read_predictions, write_jsonl
 from cprt.taxonomy import Taxonomy
-from eval.judges import Judge, asked_otherwise, choose_prompt, trained_prompt
+from eval.judges import Judge, asked_otherwise, choose_prompt, shared, trained_prompt
 from eval.predictions import reader
 from eval.score.options import FLAG_BY, MAX_PIXELS, ScoreArguments
 from eval.score.page import page
@@ -92,13 +92,9 @@ def settle(args: ScoreArguments, taxonomy: Taxonomy) -> Judge:
     if prompt.target == "score":
         why = f", as {args.adapter} was trained" if trained is not None and args.target is None else ""
         note(f"--target score{why}: scores alone, without attributes and advice")
-    same = "model adapter base_url api_key_env max_new_tokens batch_size concurrency dtype".split()
-    row = {
-        "name": "score",
-        "revision": args.model_revision,
-        **{name: getattr(args, name) for name in same},
-        **({"max_pixels": args.max_pixels or MAX_PIXELS} if args.max_pixels or not args.adapter else {}),
-    }
+    row = {"name": "score", "model": args.model, "adapter": args.adapter, **shared(args)}
+    if args.max_pixels or not args.adapter:
+        row["max_pixels"] = args.max_pixels or MAX_PIXELS
     return Judge.of("score", ModelSpec.read(row, "options"), prompt, taxonomy, args.structured, has_lists)
 
 
