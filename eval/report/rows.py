@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -114,21 +114,19 @@ def reliability(prediction: ArrayLike, truth: ArrayLike, bins: int = BINS, seed:
     edges = np.arange(bins + 1) / bins
     place = np.clip(np.searchsorted(edges, p, side="right") - 1, 0, bins - 1)
     rng = np.random.default_rng(seed)
-    rows: list[dict[str, Any]] = []
-    for number in range(bins):
-        inside = t[place == number]
+    rows = []
+    for number, ends in enumerate(pairwise(edges.tolist())):
+        predicted, inside = p[place == number], t[place == number]
         n = len(inside)
         draws = (rng.integers(n, size=n) for _ in range(1000))  # one after another: memory does not grow with them
-        resampled = np.array([inside[drawn].mean() for drawn in draws]) if n > 1 else None
-        rows.append(
-            {
-                "bin": [float(edges[number]), float(edges[number + 1])],
-                "n": n,
-                "mean_prediction": float(p[place == number].mean()) if n else None,
-                "mean_truth": float(inside.mean()) if n else None,
-                "ci": None if resampled is None else interval(resampled),
-            }
-        )
+        row = {
+            "bin": [*ends],
+            "n": n,
+            "mean_prediction": float(predicted.mean()) if n else None,
+            "mean_truth": float(inside.mean()) if n else None,
+            "ci": interval(np.array([inside[drawn].mean() for drawn in draws])) if n > 1 else None,
+        }
+        rows.append(row)
     return rows
 
 
