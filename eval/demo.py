@@ -11,15 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-import numpy as np
-
 from cprt.config import parse, run
 from cprt.errors import InputError
 from cprt.metrics.results import Figures, Metrics
-from cprt.metrics.severity import paired_difference
 from cprt.pages.words import show
 from cprt.records import Label, Prediction, column, read_labels, read_predictions, write_json
-from eval.measures import HEADS
+from cprt.taxonomy import Taxonomy
+from eval.measures import HEADS, against
 from eval.report.plots import scores_by_level
 
 RUNS = ("base", "tuned")
@@ -117,10 +115,8 @@ def table(metrics: Mapping[str, Figures]) -> str:
 
 def tuned_against_base(labels: Sequence[Label], predictions: Mapping[str, Sequence[Prediction]]) -> str:
     """The difference over lists, paired on the drawings, in a line."""
-    base, tuned = (column(predictions[name], "level_mean_score") for name in RUNS)
-    rows = [(one.score, tuned[one.id], base[one.id], one.level) for one in labels]
-    truth, new, old, levels = (np.asarray(part, dtype=np.float64) for part in zip(*rows, strict=True))
-    found = paired_difference(truth, new, old, levels)
+    tuned, base = (column(predictions[name], "level_mean_score") for name in ("tuned", "base"))
+    found = against(labels, tuned, base, Taxonomy.default())["figures"]
     shown = (
         f"{HEADS[name]} {found[name]['difference']:+.3f} {_interval(found[name]['ci'])}"
         for name in ("spearman", "mae", "level_accuracy", "intra_level_accuracy")

@@ -17,10 +17,10 @@ from cprt.errors import InputError
 from cprt.guidance.risk import BAND
 from cprt.pages.words import show
 from cprt.provenance import run_path, sign, write_run
-from cprt.records import read_labels, read_predictions, write_json
+from cprt.records import column, read_labels, read_predictions, write_json
 from cprt.taxonomy import Taxonomy
 from eval.calibrated import calibrated, calibrated_band, calibrated_probabilities
-from eval.measures import HEADS, against, measure, summary_line
+from eval.measures import HEADS, against, labels_of, measure, summary_line
 
 
 @dataclass
@@ -58,7 +58,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         band = calibrated_band(labels, predictions, held_out, answers)
         metrics = replace(metrics, calibrated=mapped, calibrated_probabilities=probabilities, calibrated_band=band)
     if args.against is not None:
-        difference = against(labels, predictions, read_predictions(args.against), taxonomy, file=args.against, **drawn)
+        other = read_predictions(args.against)
+        labels_of(other, labels, args.against)
+        scores = column(predictions, "score"), column(other, "score")
+        difference = against(labels, *scores, taxonomy, **drawn)
         metrics = replace(metrics, against=difference)
     sign("cprt metrics", run_path(args.out))
     write_json(args.out, metrics)

@@ -151,10 +151,8 @@ def main(argv: Sequence[str] | None = None) -> None:
                 continue
             if model.stopped is not None:
                 faults.append(model.stopped)
-            missing = shard.world > 1 and sum(
-                outcome.response is None for judge in group for _, outcome in outcomes_of(judge)
-            )
-            if missing:
+            unasked = (outcome.response is None for judge in group for _, outcome in outcomes_of(judge))
+            if shard.world > 1 and (missing := sum(unasked)):
                 print(
                     f"{model.spec.name}: {missing} answers are still missing; the process that asks the last of them "
                     "writes the predictions, and so does the same command in a single process"

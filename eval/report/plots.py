@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 
 Panel = Callable[["Axes", Theme], None]  # draws into one set of axes
+Bins = Sequence[Mapping[str, Any]]  # as ``eval.report.rows.reliability`` makes them
 _MARKERS = "osD^vP"
 _LONGEST = 48  # characters of a name
 _FEW = 10  # rows below which a mean is drawn hollow
@@ -138,9 +139,7 @@ def confusion_panel(counts: Sequence[Sequence[int]]) -> Panel:
 # --- Calibration -------------------------------------------------------------------------------------------------
 
 
-def calibration_panel(
-    bins: Sequence[Mapping[str, Any]], across: str = "predicted score", up: str = "mean true score"
-) -> Panel:
+def calibration_panel(bins: Bins, across: str = "predicted score", up: str = "mean true score") -> Panel:
     """Mean true score over mean predicted score in bins of ``reliability``, and how many fall in each.
 
     The names of the axes change where bins are of the true score.

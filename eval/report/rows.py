@@ -68,18 +68,15 @@ def judged(labels: Sequence[Label], runs: Mapping[str, Sequence[Prediction]]) ->
 
 def largest_errors(rows: Sequence[Sequence[ListedRow]], count: int = LISTED) -> list[ListedRow]:
     """The ``count`` largest absolute errors of each run, the largest first. ``rows`` as ``judged`` gives them."""
-    found = []
-    for of_run in zip(*rows, strict=True):
-        found += sorted((row for row in of_run if row.error is not None), key=lambda row: -row.size)[:count]
+    runs = ([row for row in of_run if row.error is not None] for of_run in zip(*rows, strict=True))
+    found = chain(*(sorted(of_run, key=lambda row: -row.size)[:count] for of_run in runs))
     return sorted(found, key=lambda row: -row.size)
 
 
 def without_score(rows: Sequence[Sequence[ListedRow]], count: int = LISTED) -> list[ListedRow]:
     """Up to ``count`` rows of each run that have no score, the most severe photos first."""
-    found = []
-    for of_run in zip(*rows, strict=True):
-        found += sorted((row for row in of_run if row.error is None), key=lambda row: -row.label.score)[:count]
-    return found
+    runs = ([row for row in of_run if row.error is None] for of_run in zip(*rows, strict=True))
+    return [row for of_run in runs for row in sorted(of_run, key=lambda row: -row.label.score)[:count]]
 
 
 def by_largest_error(rows: Sequence[Sequence[ListedRow]]) -> list[Sequence[ListedRow]]:
@@ -140,8 +137,7 @@ def response_of(labels: Sequence[Label], predictions: Sequence[Prediction]) -> l
 
     A judge that takes privacy as nearly binary (paper 5.3) pulls the middle to the ends.
     """
-    predicted, truth = _scored(labels, predictions)
-    return reliability(truth, predicted)
+    return reliability(*_scored(labels, predictions)[::-1])
 
 
 def _scored(labels: Sequence[Label], predictions: Sequence[Prediction]) -> tuple[list[float], list[float]]:

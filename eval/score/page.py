@@ -20,6 +20,7 @@ from cprt.pages.words import counted
 from cprt.scoring import format_score
 from cprt.taxonomy import LEVELS, Taxonomy
 from eval.score.rows import (
+    Rows,
     beside,
     contradiction,
     doubt,
@@ -52,7 +53,7 @@ _PLACE = {column.head: place for place, column in enumerate(COLUMNS)}
 
 def page(
     out: str | Path,
-    rows: Sequence[dict[str, Any]],
+    rows: Rows,
     files: Sequence[Path],
     taxonomy: Taxonomy,
     facts: Mapping[str, str],
