@@ -101,10 +101,8 @@ def swap_line(swap: Mapping[str, Any]) -> str:
 
 def agreement_line(row: Mapping[str, Any]) -> str:
     """How far two judges agree, in words."""
-    return (
-        f"{' and '.join(row['judges'])}: kappa {show(row['kappa'], row['ci']['kappa'])}, "
-        f"same verdict {percent(row['agreement'], row['ci']['agreement'])} of {row['n']}"
-    )
+    kappa, same = show(row["kappa"], row["ci"]["kappa"]), percent(row["agreement"], row["ci"]["agreement"])
+    return f"{' and '.join(row['judges'])}: kappa {kappa}, same verdict {same} of {row['n']}"
 
 
 def effect_line(row: Mapping[str, Any]) -> str:

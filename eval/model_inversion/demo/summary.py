@@ -85,9 +85,7 @@ def shown(summary: Mapping[str, Any]) -> str:
 def draw(path: Path, private: Path, images: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """The first reconstruction of each kind of each of the first people, as PNG: not chosen by outcome.
 
-    Args:
-        private, images: folders of CLASS/FILE.
-        rows: what is said of the reconstructions, as ``verdicts`` has it.
+    ``private`` and ``images`` are folders of CLASS/FILE, ``rows`` as ``verdicts`` has them.
     """
     from matplotlib.figure import Figure
 

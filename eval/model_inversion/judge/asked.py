@@ -150,9 +150,6 @@ def _tally(labels: Labels) -> dict[str, Any]:
 
 def _rates(labels: Labels, among: Sequence[str], **names: str) -> dict[str, Any]:
     """The share of each label in ``names``, by its name there, of the queries with one of the labels ``among``."""
-    classes: dict[str, Counter[str]] = {}
-    for claims, label in labels:
-        classes.setdefault(claims, Counter())[label] += 1
-    shares = {name: ClusteredShare.of_counts(classes.values(), (label,), among) for name, label in names.items()}
+    shares = {name: ClusteredShare.of_rows(labels, (label,), among) for name, label in names.items()}
     found: dict[str, Any] = {name: share.share for name, share in shares.items()}
     return found | {"ci": {name: share.interval for name, share in shares.items()}}

@@ -104,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 ]
                 judged.append((model.spec.name, asked, asked.write(out, model.spec, found, args.controls)))
     models_asked = [spec.record() | {"prompt": prompts[spec.name].name} for spec in specs]
-    config = vars(args) | vars(options) | {"models": models_asked}
+    config = {**vars(args), **vars(options), "models": models_asked}
     digests: dict[str, dict[str, str]] = {}
     for asked in every:
         words = asked.prompt.messages(asked.setup.subject, False, options.layout, options.n, True)
@@ -145,10 +145,9 @@ def _check_some(every: Sequence[Asked]) -> None:
     for asked in every:
         images = [shown for shown in asked.shown if not shown.query.is_control]
         if all(shown.problem for shown in images):
-            raise InputError(
-                f"{asked.setup.name}: none of its {len(images)} reconstructions can be shown "
-                f"(the first: {images[0].query.path}: {images[0].problem})"
-            )
+            first = f"{images[0].query.path}: {images[0].problem}"
+            none = f"none of its {len(images)} reconstructions can be shown (the first: {first})"
+            raise InputError(f"{asked.setup.name}: {none}")
 
 
 def _print_calls(

@@ -12,11 +12,10 @@ import numpy as np
 from cprt.answers.yes_no import NOT_SHOWN
 from cprt.errors import InputError
 from cprt.metrics.agreement import MISSING, alpha_of_terms, alpha_terms
-from cprt.metrics.bootstrap import cluster_figure
+from cprt.metrics.bootstrap import ClusteredShare, cluster_figure
 from cprt.tables import read_csv
 from eval.model_inversion.collection.places import plain_class
-from eval.model_inversion.compare.statistics import agreement, joint, pooled, stacked
-from eval.model_inversion.metrics.correction import Errors
+from eval.model_inversion.compare.statistics import agreement, pooled, shared, stacked
 from eval.model_inversion.metrics.join import Key, Row, Verdict, read_judge, write_verdicts
 from eval.model_inversion.metrics.rates import Counting
 from eval.model_inversion.study.sheets import SHEET, Asked
@@ -85,15 +84,12 @@ def write_rater(folder: Path, said: Said, key: Mapping[str, Asked]) -> None:
 
 def control_rates(said: Said, key: Mapping[str, Asked]) -> dict[str, Any]:
     """Hit and false-alarm rate of a person, of what it answered with yes or no."""
-    controls: dict[str, dict[str, Counter[str]]] = {"positive": {}, "negative": {}}
-    for number, label in said.items():
-        if key[number].kind in controls:
-            controls[key[number].kind].setdefault(key[number].claims, Counter())[label] += 1
-    errors = Errors.of(controls, labels=("yes", "no"))
-    return {
-        name: {"n": share.whole, "rate": share.share, "ci": share.interval}
-        for name, share in (("hit_rate", errors.hits), ("false_alarm_rate", errors.alarms))
-    }
+    rates = {}
+    for name, kind in (("hit_rate", "positive"), ("false_alarm_rate", "negative")):
+        rows = [(key[number].claims, label) for number, label in said.items() if key[number].kind == kind]
+        share = ClusteredShare.of_rows(rows, ("yes",), ("yes", "no"))
+        rates[name] = {"n": share.whole, "rate": share.share, "ci": share.interval}
+    return rates
 
 
 def with_judges(
@@ -115,7 +111,6 @@ def with_judges(
                 of_rater = of_setup.setdefault(one.setup, {})
                 of_rater[plain_class(one.claims), one.file] = Verdict(label, one.claims, "")
         for judge, setups in judges.items():
-            both = sorted(of_setup.keys() & setups.keys())
-            tables = {names.get(id, id): joint(of_setup[id], setups[id], of_setup[id]) for id in both}
+            tables = {names.get(id, id): table for id, table in shared(of_setup, setups).items()}
             found.append({"rater": rater, "judge": judge, **agreement(stacked(pooled(tables)), counting)})
     return found

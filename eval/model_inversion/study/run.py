@@ -26,6 +26,7 @@ from cprt.provenance import sign, write_run
 from cprt.records import inside, read_json, write_json
 from cprt.tables import write_csv
 from eval.model_inversion.compare.statistics import private_data
+from eval.model_inversion.compare.table import agreement_line
 from eval.model_inversion.metrics.rates import Counting
 from eval.model_inversion.metrics.show import percent
 from eval.model_inversion.study import answers
@@ -134,10 +135,7 @@ def _print(report: Mapping[str, Any], out: Path, judges: Path) -> None:
         rates = [percent(row[rate]["rate"], row[rate]["ci"]) for rate in ("hit_rate", "false_alarm_rate")]
         print(f"  {name}: {row['answered']} answers; yes to pairs of one class {rates[0]}, of two {rates[1]}")
     for row in report["judges"]:
-        print(
-            f"  {row['rater']} and {row['judge']}: kappa {show(row['kappa'], row['ci']['kappa'])}, same verdict "
-            f"{percent(row['agreement'], row['ci']['agreement'])} of {row['n']}"
-        )
+        print(f"  {agreement_line({**row, 'judges': [row['rater'], row['judge']]})}")
     print(f"  raters as judges beside E: cprt mi-compare --runs {judges} {out / 'raters'} --standard ... --out ...")
 
 
