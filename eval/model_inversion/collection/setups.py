@@ -119,7 +119,7 @@ class Setup:
 
     def record(self) -> dict[str, Any]:
         """A row of the manifest."""
-        claimed = {image.claims for image in self.reconstructions}
+        claimed = sorted({image.claims for image in self.reconstructions})
         return {
             "id": self.id,
             "name": self.name,
@@ -131,7 +131,7 @@ class Setup:
             "classes": len(claimed),
             "reference_classes": len(self.references),
             "references": sum(map(len, self.references.values())),
-            "classes_without_references": sorted(name for name in claimed if not self.references_of(name)),
+            "classes_without_references": [name for name in claimed if not self.references_of(name)],
             "ignored_files": self.ignored,
         }
 

@@ -82,10 +82,8 @@ def print_report(result: Mapping[str, Any], wrong: int, gallery: Gallery | None,
     print(f"\n{out / 'compare.html'}: everything, with {counted(wrong, 'false positive')} to browse")
     if gallery is not None:
         missing = sum(place is None for place in gallery.reconstructions.values())
-        print(
-            f"  the page holds {counted(len(gallery.urls), 'private picture')}: keep it where they may be"
-            + (f"; {counted(missing, 'reconstruction')} not found or not readable" if missing else "")
-        )
+        unseen = f"; {counted(missing, 'reconstruction')} not found or not readable" if missing else ""
+        print(f"  the page holds {counted(len(gallery.urls), 'private picture')}: keep it where they may be{unseen}")
 
 
 def swap_line(swap: Mapping[str, Any]) -> str:

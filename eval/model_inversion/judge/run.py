@@ -48,9 +48,7 @@ class MiArguments:
     prompt: str | None = option("YAML of prompts (judge/prompts.py); null: ours. A model may have its own", None)
     controls: int = option("control pairs of each kind for a set-up, 0 for none", 200, least=0)
     limit: int | None = option("only the first so many reconstructions of a set-up", None, least=1)
-    retry: list[str] = option(
-        f"ask queries with these labels again: {', '.join(RETRY)}; errors always are", factory=list, among=RETRY
-    )
+    retry: list[str] = option("labels to ask again: refused, unparsed; errors always are", factory=list, among=RETRY)
     workers: int | None = option("threads that make pictures; by default one a core", None, least=1)
     dry_run: bool = option("say how many calls it would take, make and ask nothing", False)
     allow_remote: bool = option("images may go to endpoints on other machines", False)
@@ -165,11 +163,9 @@ def _print_calls(
         counts = Counter(query.kind for query in queries)
         claims = [query.claims for query in queries if not query.is_control]
         few = sum(len(setup.references_of(name)) < options.least for name in claims)
-        print(
-            f"  {setup.id}: {counts['reconstruction']:,} reconstructions, {counts['positive']:,} positive and "
-            f"{counts['negative']:,} negative controls"
-            + (f"; {few:,} cannot be shown, their classes have fewer than {options.least} references" if few else "")
-        )
+        controls = f"{counts['positive']:,} positive and {counts['negative']:,} negative controls"
+        note = f"; {few:,} cannot be shown, their classes have fewer than {options.least} references" if few else ""
+        print(f"  {setup.id}: {counts['reconstruction']:,} reconstructions, {controls}{note}")
     count = sum("error" not in answer for answer in read_cache(kept).values())
     if count:
         print(f"  {count:,} answers are kept in {kept}; those that still fit are not asked again")

@@ -78,12 +78,10 @@ def _draw(args: StudyArguments) -> None:
     write_run("cprt mi-study", out, args, {}, seed=args.seed)
     counts = Counter(one.kind for one in asked)
     pairs = f"{counts['positive']} positive and {counts['negative']} negative"
-    kinds = f"{counts['reconstruction']} reconstructions, {pairs}"
-    print(
-        f"{out / 'sheets'}: {args.people} sheets of {len(sheets[0])} pictures; in all {kinds} controls. Pictures lie "
-        f"in {args.runs}, the key is not for raters. Filled in: cprt mi-study --runs {args.runs} --out {out} "
-        f"--answers {out}/sheets/*.csv"
-    )
+    drawn = f"{args.people} sheets of {len(sheets[0])} pictures; in all {counts['reconstruction']} reconstructions"
+    then = f"cprt mi-study --runs {args.runs} --out {out} --answers {out}/sheets/*.csv"
+    print(f"{out / 'sheets'}: {drawn}, {pairs} controls. ", end="")
+    print(f"Pictures lie in {args.runs}, the key is not for raters. Filled in: {then}")
 
 
 def _evaluate(args: StudyArguments) -> None:
