@@ -203,6 +203,11 @@ def read_predictions(path: str | Path) -> list[Prediction]:
     return _read(path, Prediction, check)
 
 
+def column(predictions: Iterable[Prediction], name: str) -> dict[str, Any]:
+    """Id -> what stands in a column, of the rows that have it."""
+    return {row.id: value for row in predictions if (value := getattr(row, name)) is not None}
+
+
 def read_annotations(path: str | Path) -> list[tuple[int, Annotation]]:
     """(line, row) of the rows that ``cprt annotate`` writes. Raises InputError, also for a file without rows."""
     rows = [(line, read_fields(Annotation, row, path, line, loose=True)) for line, row in read_jsonl(path)]

@@ -1,9 +1,9 @@
 """Agreement of annotators on which attributes an image makes inferable (paper 4.1, Table 2, appendix D).
 
 An item is one attribute of one image. An answer is 1 or 0, or ``MISSING`` where an annotator gave none; arrays put
-annotators first: (R, ...). The functions on such arrays come first; ``measure`` gives the whole report, overall, by
-level and by attribute, with intervals. What is not defined is None, never 0 or NaN: Cohen's kappa where both annotators
-gave one and the same answer throughout, alpha where everybody did, anything without an item to count.
+annotators first: (R, ...). ``measure`` gives the whole report, overall, by level and by attribute, with intervals. What
+is not defined is None, never 0 or NaN: Cohen's kappa where both annotators gave one and the same answer throughout,
+alpha where everybody did, anything without an item to count.
 
 Kappa of several pairs: the paper does not say how it gets one figure from many people of whom any two share an image or
 two. A kappa of every pair, averaged, will not do: of one item kappa is 0 or undefined. Here the agreement observed is
@@ -32,37 +32,12 @@ KINDS = ("human", "model")
 _BLOCK = 2_000_000  # cells of resampling weights multiplied at once
 
 
-# --- Figures of answers ------------------------------------------------------------------------------------------
-
-
-def cohen_kappa(first: ArrayLike, second: ArrayLike) -> float | None:
-    """Cohen's kappa of two annotators over the items that both answered, arrays of one shape.
-
-    None without such an item, and where both gave one and the same answer throughout.
-    """
-    return defined(kappa_of_tables(_pair_terms(_checked(first), _checked(second)).reshape(-1, 4).sum(axis=0)))
-
-
-def krippendorff_alpha(answers: ArrayLike) -> float | None:
-    """Krippendorff's alpha for nominal data, (R, ...) answers, over the items with two or more of them.
-
-    None without such an item, and where all answers to them are the same.
-    """
-    return defined(alpha_of_terms(alpha_terms(_checked(answers)).reshape(-1, 3).sum(axis=0)))
-
-
-def strict_consensus(answers: ArrayLike) -> float | None:
-    """Share of items on which all who answered agree, (R, ...), over items with two or more answers (appendix D)."""
-    agreed, items = _consensus_terms(_checked(answers)).reshape(-1, 2).sum(axis=0)
-    return float(agreed / items) if items else None
-
-
 def majority(answers: ArrayLike) -> Answers:
     """(R, ...) -> (...): 1 where more annotators answered 1 than 0, else 0, also in a tie (appendix D).
 
     ``MISSING`` where nobody answered.
     """
-    zeros, ones = _counts(_checked(answers))
+    zeros, ones = _counts(checked(answers))
     vote = np.where(ones > zeros, 1, 0)
     return np.where(zeros + ones > 0, vote, MISSING).astype(np.int8)
 
@@ -100,7 +75,7 @@ def measure(
 
     Raises ValueError on shapes, kinds or answers that do not fit.
     """
-    values = _checked(answers)
+    values = checked(answers)
     if values.ndim != 3 or values.shape[::2] != (len(annotators), len(taxonomy.keys)) or len(kinds) != len(annotators):
         raise ValueError(f"answers of {len(annotators)} annotators need ({len(annotators)}, N, {len(taxonomy.keys)})")
     if not set(kinds) <= set(KINDS):
@@ -108,13 +83,11 @@ def measure(
     report = _Report(taxonomy, resamples, seed)
     humans, models = ([i for i, kind in enumerate(kinds) if kind == wanted] for wanted in KINDS)
     vote = majority(values[humans])
-    model_pairs = list(combinations(models, 2))
+    model_pairs, with_vote = list(combinations(models, 2)), [(i, len(models)) for i in range(len(models))]
     return {
         "human_human": report.consensus(values[humans]),
         "model_human": {
-            "pooled": report.pairs(
-                [*values[models], vote], [(i, len(models)) for i in range(len(models))], _DEVIATIONS
-            ),
+            "pooled": report.pairs([*values[models], vote], with_vote, _DEVIATIONS),
             "models": {annotators[i]: report.pairs([values[i], vote], [(0, 1)], _DEVIATIONS) for i in models},
         },
         "model_model": {
@@ -124,9 +97,8 @@ def measure(
             ],
         },
         "alpha": {
-            "humans": report.alpha(values[humans]),
-            "models": report.alpha(values[models]),
-            "all": report.alpha(values),
+            name: report.alpha(part)
+            for name, part in (("humans", values[humans]), ("models", values[models]), ("all", values))
         },
         "pairs": [
             {
@@ -168,16 +140,14 @@ class _Report:
         """How often each of n images was drawn: (resamples, n) in blocks. The last are kept: neighbours share them."""
         if n and self._drawn[0] != n:
             rng = np.random.default_rng(self.seed)
-            sizes = [
-                len(block) for block in np.array_split(np.arange(self.resamples), 1 + self.resamples * n // _BLOCK)
-            ]
-            share = np.full(n, 1 / n)
+            blocks = np.array_split(np.arange(self.resamples), 1 + self.resamples * n // _BLOCK)
+            sizes, share = map(len, blocks), np.full(n, 1 / n)
             self._drawn = n, [rng.multinomial(n, share, size=size).astype(np.int16) for size in sizes]
         return self._drawn[1] if n else []
 
     def consensus(self, humans: Answers) -> dict[str, Any]:
         """(H, N, A) answers of humans."""
-        terms = _consensus_terms(humans)
+        terms = consensus_terms(humans)
         images = terms[..., 1].any(axis=1)
         agreed, items = np.moveaxis(self.sums(terms, images), -1, 0)
         pooled = self.pooled(humans, list(combinations(range(len(humans)), 2)))
@@ -217,12 +187,11 @@ class _Report:
         expected = np.zeros(table.shape[:-1])
         shares: dict[int, Floats] = {}
         for i, items in compared.items():
-            counts = self.sums(
-                np.stack([items & (answers[i] == c) for c in (0, 1)], axis=-1).astype(np.float64), images
-            )
+            said = np.stack([items & (answers[i] == c) for c in (0, 1)], axis=-1)
+            counts = self.sums(said.astype(np.float64), images)
             shares[i] = np.nan_to_num(divide(counts, counts.sum(axis=-1, keepdims=True)))
         for i, j in pairs:
-            of_pair = self.sums(_pair_terms(answers[i], answers[j]), images)
+            of_pair = self.sums(pair_terms(answers[i], answers[j]), images)
             table += of_pair
             expected += of_pair.sum(axis=-1) * (shares[i] * shares[j]).sum(axis=-1)
         n, agreed = table.sum(axis=-1), table[..., 0] + table[..., 3]
@@ -232,7 +201,7 @@ class _Report:
         """(R, N, A) answers."""
         terms = alpha_terms(answers)
         sums = self.sums(terms, terms[..., 1:].any(axis=(1, 2)))
-        return self.entries(_consensus_terms(answers)[..., 1].sum(axis=0) @ self.parts, {"alpha": alpha_of_terms(sums)})
+        return self.entries(consensus_terms(answers)[..., 1].sum(axis=0) @ self.parts, {"alpha": alpha_of_terms(sums)})
 
     def entries(self, n: Floats, figures: dict[str, Floats], intervals_of_parts: bool = True) -> dict[str, Any]:
         """(S,) items and name -> (1 + resamples, S) -> the figures overall, a level and an attribute."""
@@ -258,7 +227,7 @@ class _Report:
 # --- Terms of an item that sum up over items ---------------------------------------------------------------------
 
 
-def _checked(answers: ArrayLike) -> Answers:
+def checked(answers: ArrayLike) -> Answers:
     values = np.asarray(answers)
     if not np.isin(values, (0, 1, MISSING)).all():
         raise ValueError(f"answers must be 0, 1 or {MISSING}")
@@ -270,14 +239,14 @@ def _counts(answers: Answers) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return (answers == 0).sum(axis=0), (answers == 1).sum(axis=0)
 
 
-def _pair_terms(first: Answers, second: Answers) -> Floats:
+def pair_terms(first: Answers, second: Answers) -> Floats:
     """(..., 4): 1 at the cell (0, 0), (0, 1), (1, 0) or (1, 1) of their answers, all 0 where one is missing."""
     if first.shape != second.shape:
         raise ValueError(f"need two arrays of one shape, not {first.shape} and {second.shape}")
     return np.stack([(first == a) & (second == b) for a in (0, 1) for b in (0, 1)], axis=-1).astype(np.float64)
 
 
-def _consensus_terms(answers: Answers) -> Floats:
+def consensus_terms(answers: Answers) -> Floats:
     """(..., 2): whether all agree, and whether two or more answered at all."""
     zeros, ones = _counts(answers)
     several = zeros + ones >= 2

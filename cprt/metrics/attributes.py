@@ -6,7 +6,8 @@ Shapes: N images, A attributes, B resamples.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -46,20 +47,15 @@ def evaluate_attributes(
     """
     taxonomy = taxonomy or Taxonomy.default()
     ids = [id for id in truth if id in named]
-    present, said = (
-        np.asarray([[key in table[id] for key in taxonomy.keys] for id in ids], dtype=np.float64).reshape(
-            len(ids), len(taxonomy.keys)
-        )
-        for table in (truth, named)
-    )
+    present = _table(ids, lambda id, key: key in truth[id], taxonomy)
+    said = _table(ids, lambda id, key: key in named[id], taxonomy)
     cells = np.stack([present * said, (1 - present) * said, present * (1 - said)])  # (3, N, A): TP, FP, FN
     members = _members(taxonomy)
     point = _figures(cells.sum(axis=1)[:, :, None], members)
     weights = resample(len(ids), resamples, seed)
     resampled = None
     if weights:
-        counts = np.concatenate([np.einsum("cna,nb->cab", cells, weight) for weight in weights], axis=2)
-        resampled = _figures(counts, members)
+        resampled = _figures(weights.each(lambda weight: np.einsum("cna,nb->cab", cells, weight)), members)
 
     every = list(range(len(taxonomy.keys)))
     pooled = [*([column] for column in every), *members.values(), every]
@@ -87,6 +83,12 @@ def evaluate_attributes(
         "levels": {str(level): entry(len(taxonomy.keys) + row) for row, level in enumerate(members)},
         **_costs(present, said, weights, taxonomy),
     }
+
+
+def _table(ids: Sequence[str], of: Callable[[str, str], float], taxonomy: Taxonomy) -> Floats:
+    """(N, A): what ``of`` says of each image's id and each attribute's key."""
+    rows = [[of(id, key) for key in taxonomy.keys] for id in ids]
+    return np.asarray(rows, dtype=np.float64).reshape(len(ids), len(taxonomy.keys))
 
 
 def _members(taxonomy: Taxonomy) -> dict[int, list[int]]:
@@ -129,7 +131,7 @@ def _costs(present: Floats, said: Floats, weights: Weights, taxonomy: Taxonomy) 
         for error, of_image in (("missed", np.maximum(change, 0.0)), ("invented", np.maximum(-change, 0.0))):
             costs[key][error] = float(of_image.mean())
             if weights:
-                drawn = np.concatenate([of_image @ weight for weight in weights]) / len(of_image)
+                drawn = weights.each(partial(np.matmul, of_image)) / len(of_image)
                 costs[key]["ci"][error] = apart(interval(drawn))
     key, error = max(
         ((key, error) for key in costs for error in ("missed", "invented")), key=lambda one: costs[one[0]][one[1]]
@@ -161,9 +163,8 @@ def evaluate_probabilities(
     """
     taxonomy = taxonomy or Taxonomy.default()
     ids = [id for id in truth if id in probabilities]
-    shape = len(ids), len(taxonomy.keys)
-    present = np.asarray([[key in truth[id] for key in taxonomy.keys] for id in ids], dtype=np.float64).reshape(shape)
-    said = np.asarray([[probabilities[id].get(key, 0.0) for key in taxonomy.keys] for id in ids]).reshape(shape)
+    present = _table(ids, lambda id, key: key in truth[id], taxonomy)
+    said = _table(ids, lambda id, key: probabilities[id].get(key, 0.0), taxonomy)
     weights = resample(len(ids), resamples, seed)
 
     def entry(columns: list[int]) -> dict[str, Any]:

@@ -62,20 +62,13 @@ def by_group(
             return np.stack([inside @ (figure[:, None] * weights) / (inside @ weights) for figure in figures])
 
     point = means(np.ones((len(t), 1)))
-    drawn = [means(weights) for weights in resample(len(t), resamples, seed)]
-    spread = np.concatenate(drawn, axis=2) if drawn else None
+    weights = resample(len(t), resamples, seed)
+    spread = weights.each(means) if weights else None
     found = {}
     for row, name in enumerate(groups):
         mae, bias = map(defined, point[:, row, 0])
-        drawn_mae, drawn_bias = (None, None) if spread is None or mae is None else spread[:, row]
-        found[name] = GroupError(
-            int(members[row].sum()),
-            int(inside[row].sum()),
-            mae,
-            bias,
-            None if drawn_mae is None else interval(drawn_mae),
-            None if drawn_bias is None else interval(drawn_bias),
-        )
+        bounds = [None, None] if spread is None or mae is None else [interval(drawn) for drawn in spread[:, row]]
+        found[name] = GroupError(int(members[row].sum()), int(inside[row].sum()), mae, bias, *bounds)
     return found
 
 

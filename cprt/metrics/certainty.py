@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cprt.metrics.bootstrap import Floats, interval, resample, wilson_interval
+from cprt.metrics.bootstrap import Floats, Ints, interval, resample, wilson_interval
 
 COVERAGES = tuple(tenths / 10 for tenths in range(1, 11))
 _ROUNDING = 1e-9  # of a band's ends
@@ -39,8 +40,8 @@ def evaluate_certainty(
     curve = []
     for coverage in COVERAGES:
         chosen = order[: max(1, round(coverage * n))]
-        drawn = [_mean(errors[chosen], weight[chosen]) for weight in weights]
-        ci = interval(np.concatenate(drawn)) if drawn else None
+        drawn = weights.each(partial(_mean, errors, chosen)) if weights else None
+        ci = None if drawn is None else interval(drawn)
         curve.append({"coverage": coverage, "mae": float(errors[chosen].mean()), "ci": ci})
     return {
         "n": n,
@@ -60,10 +61,10 @@ def evaluate_bands(truth: ArrayLike, bands: ArrayLike) -> dict[str, Any]:
     return {"holds": float(holds.mean()), "ci": ci, "width": float((b[:, 1] - b[:, 0]).mean())}
 
 
-def _mean(errors: Floats, weights: Floats) -> Floats:
-    """(M,) errors, (M, B) weights -> (B,) means, NaN where nothing was drawn."""
-    total = weights.sum(axis=0)
-    return np.divide(errors @ weights, total, out=np.full(len(total), np.nan), where=total > 0)
+def _mean(errors: Floats, chosen: Ints, weights: Floats) -> Floats:
+    """(N,) errors and (N, B) weights, of which some rows are chosen -> (B,) means, NaN where nothing was drawn."""
+    total = weights[chosen].sum(axis=0)
+    return np.divide(errors[chosen] @ weights[chosen], total, out=np.full(len(total), np.nan), where=total > 0)
 
 
 def _area(errors: Floats) -> float:

@@ -7,7 +7,6 @@ scores counts, and beside it a seeded sample of such pairs, as a curated set is 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,31 +15,19 @@ from numpy.typing import ArrayLike, NDArray
 from cprt.metrics.bootstrap import Floats, Ints, defined
 
 
-@dataclass(frozen=True)
-class PairwiseAccuracy:
+def pairwise_accuracy(truth: ArrayLike, prediction: ArrayLike, true_levels: ArrayLike) -> dict[str, float | None]:
     """Shares of image pairs that the prediction puts in the true order; None where there is no such pair.
 
-    Over all pairs with different true scores, and over those between and within true levels. A tie in prediction is
-    wrong; ``*_no_ties`` leave tied pairs out.
-    """
-
-    pairwise_accuracy: float | None
-    inter_level_accuracy: float | None
-    intra_level_accuracy: float | None
-    pairwise_accuracy_no_ties: float | None
-    inter_level_accuracy_no_ties: float | None
-    intra_level_accuracy_no_ties: float | None
-
-
-def pairwise_accuracy(truth: ArrayLike, prediction: ArrayLike, true_levels: ArrayLike) -> PairwiseAccuracy:
-    """Pairwise accuracy over all pairs, exact, O(n log n): a million rows take two to four seconds on one core.
+    ``pairwise_accuracy`` is over all pairs with different true scores, ``inter_level_accuracy`` and
+    ``intra_level_accuracy`` over those between and within true levels. A tie in prediction is wrong; ``*_no_ties``
+    leave tied pairs out. Exact, O(n log n): a million rows take two to four seconds on one core.
 
     ``true_levels`` are (N,), from the labels (never from scores). Raises ValueError unless all are (N,) and finite.
     """
     t, p = as_columns(truth, prediction)
     levels, _ = as_columns(true_levels, truth)
     shares = pair_shares(Groups(t), Groups(p), Groups(levels), [np.ones((len(t), 1))])
-    return PairwiseAccuracy(**{name: defined(share[0]) for name, share in shares.items()})
+    return {name: defined(share[0]) for name, share in shares.items()}
 
 
 def sample_pairs(truth: ArrayLike, pairs: int, seed: int) -> Ints:
@@ -65,7 +52,7 @@ def sample_pairs(truth: ArrayLike, pairs: int, seed: int) -> Ints:
 def sampled_shares(
     truth: ArrayLike, prediction: ArrayLike, true_levels: ArrayLike, pairs: Ints, chunks: Iterable[Floats]
 ) -> dict[str, Floats]:
-    """The fields of PairwiseAccuracy over ``pairs`` (P, 2), as (B,) for weights of the rows, NaN where there is none.
+    """The figures of ``pairwise_accuracy`` over ``pairs`` (P, 2): (B,), NaN where there is none.
 
     A pair counts as often as both of its rows were drawn.
     """
@@ -124,17 +111,15 @@ class Groups:
 
 
 def _run_sums(running: Floats, bounds: Ints) -> Floats:
-    sums: Floats = np.diff(running.take(bounds, axis=0), axis=0)
-    return sums
+    return np.asarray(np.diff(running.take(bounds, axis=0), axis=0))
 
 
 def _square(values: Floats) -> Floats:
-    squares: Floats = np.einsum("nb,nb->b", values, values)
-    return squares
+    return np.asarray(np.einsum("nb,nb->b", values, values))
 
 
 def pair_shares(truth: Groups, prediction: Groups, levels: Groups, chunks: Iterable[Floats]) -> dict[str, Floats]:
-    """The fields of PairwiseAccuracy as (B,) shares over all chunks' resamples, NaN where there is no pair."""
+    """The figures of ``pairwise_accuracy`` as (B,) over all chunks' resamples, NaN where there is no pair."""
     # Each (3, B): pairs with different true scores; of these, in the true order; tied in prediction.
     everyone = np.zeros(len(truth.group), dtype=np.int64)
     overall, within = (_count_pairs(truth, prediction, strata, chunks) for strata in (everyone, levels.group))
@@ -142,7 +127,7 @@ def pair_shares(truth: Groups, prediction: Groups, levels: Groups, chunks: Itera
 
 
 def _shares(counts: dict[str, Floats]) -> dict[str, Floats]:
-    """Kind -> (3, B) numbers of pairs, of those in the true order, of those tied -> the fields of PairwiseAccuracy."""
+    """Kind -> (3, B) numbers of pairs, of those in the true order, of those tied -> the figures by name."""
     shares = {}
     for name, (pairs, right, tied) in counts.items():
         with np.errstate(invalid="ignore"):

@@ -1,4 +1,4 @@
-"""Figures and counts in words, for terminals."""
+"""Figures, counts, texts and tables in words, for terminals and pages."""
 
 from __future__ import annotations
 
@@ -18,6 +18,18 @@ def show(value: float | None, interval: Sequence[float] | None = None, form: str
     return format(value, form) + (f" [{bounds}]" if bounds else "")
 
 
+def cut(text: str, most: int) -> str:
+    """A text of at most so many characters."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
 def first_few(names: Sequence[str], most: int = 5) -> str:
     """``a, b, c, d, e, ...``"""
     return ", ".join([*names[:most], *(["..."] if len(names) > most else [])])
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of as many cells each, in columns as wide as they need: the first to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [[row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])] for row in rows]
+    return "\n".join("  ".join(line).rstrip() for line in lines)

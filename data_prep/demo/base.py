@@ -52,15 +52,7 @@ from data_prep.demo.lessons import (
     unrelated_text,
 )
 
-SPECIAL = [
-    "<|endoftext|>",
-    "<|im_start|>",
-    "<|im_end|>",
-    "<|vision_start|>",
-    "<|vision_end|>",
-    "<|image_pad|>",
-    "<|video_pad|>",
-]
+SPECIAL = ("<|endoftext|> <|im_start|> <|im_end|> <|vision_start|> <|vision_end|> <|image_pad|> <|video_pad|>").split()
 # Qwen's splitting: words with the blank before them, digits one by one, runs of punctuation.
 SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -103,7 +95,7 @@ def reading_matter(taxonomy: Taxonomy, rng: random.Random) -> Iterator[str]:
         yield unrelated_text(rng, 1)
     for name in SPELLING:
         yield f'Look at the names: {name}?\n{{"{name.split()[-1]}": 0.1}} ' * 20
-    for word in WORDS.values():
+    for word in WORDS:
         yield f'["{word}", "{word}"] {word} a {word}, the {word} ' * 40
 
 
@@ -288,23 +280,6 @@ def talk_loss(
     return costs.mean(), by_task
 
 
-def naming_loss(
-    model: Qwen3VLForConditionalGeneration, processor: Qwen3VLProcessor, pool: Pool, indices: list[int]
-) -> Loss:
-    """Cross-entropy of naming each cell from its image token alone, by likeness to the embedding of its word.
-
-    The grid and the vision tower's merged patches coincide, so this trains the eyes without the cost of reading.
-    """
-    names = ["-", *WORDS.values()]
-    name_ids = torch.tensor(processor.tokenizer.convert_tokens_to_ids(names))
-    cells = [[names.index(pool.things[index].get(cell, "-")) for cell in range(GRID**2)] for index in indices]
-    vision = processor.image_processor([Image.fromarray(pool.images[index]) for index in indices], return_tensors="pt")
-    seen = model.model.visual(vision["pixel_values"], grid_thw=vision["image_grid_thw"]).pooler_output  # (9 B, hidden)
-    logits = seen @ model.get_input_embeddings().weight[name_ids].T
-    loss = torch.nn.functional.cross_entropy(logits, torch.tensor(cells).flatten())
-    return loss, {"cells": [loss.item()]}
-
-
 def optimise(model: Qwen3VLForConditionalGeneration, losses: Iterator[Loss], steps: int, learning_rate: float) -> None:
     """AdamW on all parameters with a short warm-up and a cosine: one step for each loss that the iterator yields."""
     embeddings = model.get_input_embeddings().weight
@@ -338,9 +313,21 @@ def optimise(model: Qwen3VLForConditionalGeneration, losses: Iterator[Loss], ste
 def naming_losses(
     model: Qwen3VLForConditionalGeneration, processor: Qwen3VLProcessor, pool: Pool, batch: int, seed: int
 ) -> Iterator[Loss]:
-    rng = random.Random(seed)
+    """Cross-entropy of naming each cell from its image token alone, by likeness to the embedding of its word.
+
+    The grid and the vision tower's merged patches coincide, so this trains the eyes without the cost of reading.
+    """
+    rng, names = random.Random(seed), ["-", *WORDS]
+    name_ids = torch.tensor(processor.tokenizer.convert_tokens_to_ids(names))
     while True:
-        yield naming_loss(model, processor, pool, [rng.randrange(len(pool.things)) for _ in range(batch)])
+        indices = [rng.randrange(len(pool.things)) for _ in range(batch)]
+        cells = [[names.index(pool.things[index].get(cell, "-")) for cell in range(GRID**2)] for index in indices]
+        images = [Image.fromarray(pool.images[index]) for index in indices]
+        vision = processor.image_processor(images, return_tensors="pt")
+        seen = model.model.visual(vision["pixel_values"], grid_thw=vision["image_grid_thw"]).pooler_output  # (9 B, W)
+        logits = seen @ model.get_input_embeddings().weight[name_ids].T
+        loss = torch.nn.functional.cross_entropy(logits, torch.tensor(cells).flatten())
+        yield loss, {"cells": [loss.item()]}
 
 
 def talking_losses(

@@ -22,36 +22,10 @@ from cprt.provenance import sign, write_run
 from cprt.records import write_json
 from cprt.scoring import severity
 from cprt.taxonomy import LEVELS, Taxonomy
-from data_prep.demo.drawings import draw
+from data_prep.demo.drawings import SIGNS, draw
 
 MOST_ATTRIBUTES = 5
 _SPLITS = {"val": ("cprt_train.json", 1), "test": ("cprt_test.json", 2)}  # label file, stream of the seed
-
-# The VISPR label that an annotation lists for each attribute, for the layout's sake: the real map is many to one.
-_VISPR_LABEL = {
-    "biometrics": "a9_face_complete",
-    "gov_ids": "a31_passport",
-    "unique_body_markings": "a11_tattoo",
-    "contact_details": "a49_phone",
-    "full_legal_name": "a19_name_full",
-    "non_unique_id": "a85_username",
-    "medical_data": "a43_medicine",
-    "financial_data": "a30_credit_card",
-    "beliefs": "a55_religion",
-    "nudity": "a13_full_nudity",
-    "disability": "a39_disability_physical",
-    "emotion_mental_health": "a61_opinion_general",
-    "race_ethnicity": "a16_race",
-    "age": "a1_age_approx",
-    "gender": "a4_gender",
-    "location": "a73_landmark",
-    "activities": "a59_sports",
-    "lifestyle": "a58_hobbies",
-    "property_assets": "a102_vehicle_ownership",
-    "documents": "a37_receipt",
-    "metadata": "a82_date_time",
-    "background_people": "a68_rel_spectators",
-}
 
 
 @dataclass
@@ -89,7 +63,7 @@ def _write_split(out: Path, split: str, count: int, seed: int, size: int) -> Non
         annotation = {
             "id": id,
             "image_path": f"images/{folder}/{id}.jpg",
-            "labels": [_VISPR_LABEL[key] for key in keys] or ["a0_safe"],
+            "labels": [SIGNS[key].vispr for key in keys] or ["a0_safe"],
         }
         (out / "annotations" / folder / f"{id}.json").write_text(json.dumps(annotation) + "\n", encoding="utf-8")
         names.append(f"annotations/{folder}/{id}.json\n")

@@ -276,29 +276,44 @@ def _crowd(pen: Pen) -> None:
         pen.disc(x, y, 0.13)
 
 
-PICTOGRAMS: dict[str, Callable[[Pen], None]] = {
-    "biometrics": _fingerprint,
-    "gov_ids": _passport,
-    "unique_body_markings": _scar,
-    "contact_details": _envelope,
-    "full_legal_name": _signature,
-    "non_unique_id": _jersey,
-    "medical_data": _medical_cross,
-    "financial_data": _bank_card,
-    "beliefs": _ballot_box,
-    "nudity": _bare_torso,
-    "disability": _wheelchair,
-    "emotion_mental_health": _crying_face,
-    "race_ethnicity": _skin_tones,
-    "age": _birthday_cake,
-    "gender": _gender_sign,
-    "location": _map_pin,
-    "activities": _dumbbell,
-    "lifestyle": _wine_glass,
-    "property_assets": _car,
-    "documents": _page,
-    "metadata": _calendar,
-    "background_people": _crowd,
+@dataclass(frozen=True)
+class Sign:
+    """What stands for an attribute.
+
+    Attributes:
+        draw: its pictogram, on a tile.
+        word: what the demo's base knows it by, which is no word for the attribute.
+        vispr: the label that annotations list for it, for the layout's sake: VISPR's real map is many to one.
+    """
+
+    draw: Callable[[Pen], None]
+    word: str
+    vispr: str
+
+
+SIGNS = {
+    "biometrics": Sign(_fingerprint, "swirl", "a9_face_complete"),
+    "gov_ids": Sign(_passport, "booklet", "a31_passport"),
+    "unique_body_markings": Sign(_scar, "stitches", "a11_tattoo"),
+    "contact_details": Sign(_envelope, "letter", "a49_phone"),
+    "full_legal_name": Sign(_signature, "scribble", "a19_name_full"),
+    "non_unique_id": Sign(_jersey, "shirt", "a85_username"),
+    "medical_data": Sign(_medical_cross, "cross", "a43_medicine"),
+    "financial_data": Sign(_bank_card, "card", "a30_credit_card"),
+    "beliefs": Sign(_ballot_box, "box", "a55_religion"),
+    "nudity": Sign(_bare_torso, "waist", "a13_full_nudity"),
+    "disability": Sign(_wheelchair, "chair", "a39_disability_physical"),
+    "emotion_mental_health": Sign(_crying_face, "tears", "a61_opinion_general"),
+    "race_ethnicity": Sign(_skin_tones, "dots", "a16_race"),
+    "age": Sign(_birthday_cake, "cake", "a1_age_approx"),
+    "gender": Sign(_gender_sign, "arrow", "a4_gender"),
+    "location": Sign(_map_pin, "pin", "a73_landmark"),
+    "activities": Sign(_dumbbell, "weights", "a59_sports"),
+    "lifestyle": Sign(_wine_glass, "glass", "a58_hobbies"),
+    "property_assets": Sign(_car, "car", "a102_vehicle_ownership"),
+    "documents": Sign(_page, "page", "a37_receipt"),
+    "metadata": Sign(_calendar, "grid", "a82_date_time"),
+    "background_people": Sign(_crowd, "heads", "a68_rel_spectators"),
 }
 
 
@@ -306,7 +321,7 @@ def pictogram(key: str, side: int, ink: Colour) -> Image.Image:
     """The sign for `key` as a square RGBA tile of `side` pixels on a transparent ground."""
     large = side * SUPERSAMPLE
     tile = Image.new("RGBA", (large, large), (*ink, 0))
-    PICTOGRAMS[key](Pen(ImageDraw.Draw(tile), large, ink))
+    SIGNS[key].draw(Pen(ImageDraw.Draw(tile), large, ink))
     return tile.resize((side, side), Image.Resampling.BOX)
 
 
@@ -338,7 +353,7 @@ def draw(
     from `rng` otherwise. The result depends on the arguments and the state of `rng` alone.
     Raises ValueError for an unknown key, more keys than cells, or cells that do not fit the keys.
     """
-    unknown = [key for key in keys if key not in PICTOGRAMS]
+    unknown = [key for key in keys if key not in SIGNS]
     if unknown:
         raise ValueError(f"no pictogram for {', '.join(unknown)}")
     if len(keys) > GRID**2:

@@ -16,34 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
-from data_prep.demo.drawings import GRID, draw
+from data_prep.demo.drawings import GRID, SIGNS, draw
 
-# The things in the drawings under plain names; the model never learns the attribute keys as words for them.
-WORDS = {
-    "biometrics": "swirl",
-    "gov_ids": "booklet",
-    "unique_body_markings": "stitches",
-    "contact_details": "letter",
-    "full_legal_name": "scribble",
-    "non_unique_id": "shirt",
-    "medical_data": "cross",
-    "financial_data": "card",
-    "beliefs": "box",
-    "nudity": "waist",
-    "disability": "chair",
-    "emotion_mental_health": "tears",
-    "race_ethnicity": "dots",
-    "age": "cake",
-    "gender": "arrow",
-    "location": "pin",
-    "activities": "weights",
-    "lifestyle": "glass",
-    "property_assets": "car",
-    "documents": "page",
-    "metadata": "grid",
-    "background_people": "heads",
-}
-KEY_OF = {word: key for key, word in WORDS.items()}
+# The things in the drawings go by plain names; the model never learns the attribute keys as words for them.
+KEY_OF = {sign.word: key for key, sign in SIGNS.items()}
+WORDS = tuple(KEY_OF)
 
 # Figures that depend on all the names in an image, in hundredths: sums, means and extremes.
 SPELLING: dict[str, Callable[[list[str]], float]] = {
@@ -77,80 +54,18 @@ TALKING = {
 }
 
 # Neutral words for the unrelated text before the image.
-NOUNS = [
-    "river",
-    "kite",
-    "lamp",
-    "garden",
-    "window",
-    "engine",
-    "ladder",
-    "bottle",
-    "market",
-    "blanket",
-    "forest",
-    "bridge",
-    "hammer",
-    "pocket",
-    "orange",
-    "valley",
-    "village",
-    "carpet",
-    "mirror",
-    "basket",
-    "butter",
-    "candle",
-    "island",
-    "kitchen",
-    "thunder",
-    "pencil",
-    "tower",
-    "wagon",
-    "meadow",
-    "pillow",
-    "copper",
-    "harbour",
-]
-ADJECTIVES = [
-    "quiet",
-    "yellow",
-    "heavy",
-    "gentle",
-    "broken",
-    "early",
-    "narrow",
-    "silver",
-    "distant",
-    "warm",
-    "simple",
-    "rough",
-    "clever",
-    "empty",
-    "modern",
-    "hidden",
-    "steady",
-    "bright",
-    "ancient",
-    "loose",
-]
-VERBS = [
-    "carries",
-    "follows",
-    "covers",
-    "finds",
-    "holds",
-    "needs",
-    "turns",
-    "watches",
-    "opens",
-    "leaves",
-    "keeps",
-    "paints",
-    "moves",
-    "brings",
-    "shows",
-    "hides",
-]
+NOUNS = (
+    "river kite lamp garden window engine ladder bottle market blanket forest bridge hammer pocket orange valley "
+    "village carpet mirror basket butter candle island kitchen thunder pencil tower wagon meadow pillow copper "
+    "harbour"
+).split()
+ADJECTIVES = (
+    "quiet yellow heavy gentle broken early narrow silver distant warm simple rough clever empty modern hidden "
+    "steady bright ancient loose"
+).split()
+VERBS = (
+    "carries follows covers finds holds needs turns watches opens leaves keeps paints moves brings shows hides"
+).split()
 
 
 @dataclass(frozen=True)
@@ -178,7 +93,7 @@ class Pool:
 
     @classmethod
     def drawn(cls, count: int, seed: int, size: int = 96) -> Pool:
-        words = list(WORDS.values())
+        words = WORDS
         things, images = [], np.empty((count, size, size, 3), dtype=np.uint8)
         for index in range(count):
             rng = np.random.default_rng([seed, index])
@@ -196,19 +111,20 @@ def about_image(task: str, pool: Pool, index: int, rng: random.Random) -> Exchan
     """A question about one drawing that its making answers."""
     things = pool.things[index]
     words = list(things.values())
-    some_word = rng.choice(words) if words and rng.random() < 0.6 else rng.choice(list(WORDS.values()))
+    some_word = rng.choice(words) if words and rng.random() < 0.6 else rng.choice(WORDS)
     if task == "grid":
         question = rng.choice(["What is in each cell?", "Describe the grid as JSON.", "Write down all nine cells."])
         answer = json.dumps([things.get(cell, "-") for cell in range(GRID**2)])
-    elif task == "reading":
-        question = rng.choice(["List the things in reading order.", "What do you see, row by row? Answer as JSON."])
-        answer = json.dumps({"things": words}) if rng.random() < 0.5 else json.dumps(words)
-        question += " Use an object." if answer[0] == "{" else " Use a list."
-    elif task == "alphabet":
-        question = rng.choice(["List the things from A to Z.", "Sort what you see by name. Answer as JSON."])
-        named = sorted(words)
-        answer = json.dumps({"things": named, "count": len(named)}) if rng.random() < 0.5 else json.dumps(named)
-        question += " Use an object." if answer[0] == "{" else " Use a list."
+    elif task in ("reading", "alphabet"):
+        if task == "reading":
+            question = rng.choice(["List the things in reading order.", "What do you see, row by row? Answer as JSON."])
+            listed, counted = words, {}
+        else:
+            question = rng.choice(["List the things from A to Z.", "Sort what you see by name. Answer as JSON."])
+            listed, counted = sorted(words), {"count": len(words)}
+        in_object = rng.random() < 0.5
+        answer = json.dumps({"things": listed, **counted} if in_object else listed)
+        question += " Use an object." if in_object else " Use a list."
     elif task == "at":
         cell = rng.randrange(GRID**2)
         question = f"What is at the {CELLS[cell]}?"

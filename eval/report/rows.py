@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from cprt.metrics.bootstrap import interval
-from cprt.metrics.breakdown import GroupError
 from cprt.metrics.results import Figures, Metrics
-from cprt.records import Label, Prediction
-from cprt.scoring import level_of
+from cprt.records import Label, Prediction, column
 from cprt.taxonomy import LEVELS, Taxonomy
 from eval.measures import HEADS
 from eval.tables import Cell, Table
@@ -26,13 +25,25 @@ FEWEST_SCORES = 5  # a judge that uses fewer distinct ones tells photos of one l
 
 @dataclass(frozen=True)
 class ListedRow:
-    """One photo as one run judged it. ``error`` is prediction minus truth, ``level`` that of the predicted score."""
+    """One photo as one run judged it."""
 
     run: str
     label: Label
     prediction: Prediction | None  # None where the run has no row for the photo
-    error: float | None = None
-    level: int | None = None
+
+    @property
+    def score(self) -> float | None:
+        return None if self.prediction is None else self.prediction.score
+
+    @property
+    def error(self) -> float | None:
+        """Prediction minus truth."""
+        return None if self.score is None else self.score - self.label.score
+
+    @property
+    def size(self) -> float:
+        """Of the error, 0 where there is none."""
+        return abs(self.error or 0.0)
 
     @property
     def status(self) -> str:
@@ -49,48 +60,33 @@ class ListedRow:
         return "" if self.prediction is None else self.prediction.text or self.prediction.error or ""
 
 
-def judged(
-    labels: Sequence[Label], runs: Mapping[str, Sequence[Prediction]], taxonomy: Taxonomy
-) -> list[list[ListedRow]]:
+def judged(labels: Sequence[Label], runs: Mapping[str, Sequence[Prediction]]) -> list[list[ListedRow]]:
     """For every label, a row of each run."""
     by_id = {name: {prediction.id: prediction for prediction in predictions} for name, predictions in runs.items()}
-    return [[_row(name, label, found.get(label.id), taxonomy) for name, found in by_id.items()] for label in labels]
-
-
-def _row(run: str, label: Label, prediction: Prediction | None, taxonomy: Taxonomy) -> ListedRow:
-    if prediction is None or prediction.score is None:
-        return ListedRow(run, label, prediction)
-    return ListedRow(run, label, prediction, prediction.score - label.score, level_of(prediction.score, taxonomy))
+    return [[ListedRow(name, label, found.get(label.id)) for name, found in by_id.items()] for label in labels]
 
 
 def largest_errors(rows: Sequence[Sequence[ListedRow]], count: int = LISTED) -> list[ListedRow]:
     """The ``count`` largest absolute errors of each run, the largest first. ``rows`` as ``judged`` gives them."""
-    found = []
-    for of_run in zip(*rows, strict=True):
-        found += sorted((row for row in of_run if row.error is not None), key=_size)[:count]
-    return sorted(found, key=_size)
+    runs = ([row for row in of_run if row.error is not None] for of_run in zip(*rows, strict=True))
+    found = chain(*(sorted(of_run, key=lambda row: -row.size)[:count] for of_run in runs))
+    return sorted(found, key=lambda row: -row.size)
 
 
 def without_score(rows: Sequence[Sequence[ListedRow]], count: int = LISTED) -> list[ListedRow]:
     """Up to ``count`` rows of each run that have no score, the most severe photos first."""
-    found = []
-    for of_run in zip(*rows, strict=True):
-        found += sorted((row for row in of_run if row.error is None), key=lambda row: -row.label.score)[:count]
-    return found
+    runs = ([row for row in of_run if row.error is None] for of_run in zip(*rows, strict=True))
+    return [row for of_run in runs for row in sorted(of_run, key=lambda row: -row.label.score)[:count]]
 
 
 def by_largest_error(rows: Sequence[Sequence[ListedRow]]) -> list[Sequence[ListedRow]]:
     """The photos of ``judged``, those that some run judged worst first."""
-    return sorted(rows, key=lambda of_photo: min(map(_size, of_photo)))
-
-
-def _size(row: ListedRow) -> float:
-    return -abs(row.error or 0.0)
+    return sorted(rows, key=lambda of_photo: -max(row.size for row in of_photo))
 
 
 def unscored_by_level(labels: Sequence[Label], predictions: Sequence[Prediction]) -> list[int]:
     """How many photos of true levels 1 to 4 have no score."""
-    scored = {prediction.id for prediction in predictions if prediction.score is not None}
+    scored = column(predictions, "score")
     return [sum(label.level == level and label.id not in scored for label in labels) for level in LEVELS]
 
 
@@ -99,7 +95,7 @@ def few_scores(predictions: Sequence[Prediction]) -> list[tuple[float, int]]:
 
     Empty where it uses more, or has not scored enough photos to tell.
     """
-    counts = Counter(row.score for row in predictions if row.score is not None)
+    counts = Counter(column(predictions, "score").values())
     told = counts.total() >= 2 * FEWEST_SCORES and len(counts) < FEWEST_SCORES
     return counts.most_common() if told else []
 
@@ -115,21 +111,19 @@ def reliability(prediction: ArrayLike, truth: ArrayLike, bins: int = BINS, seed:
     edges = np.arange(bins + 1) / bins
     place = np.clip(np.searchsorted(edges, p, side="right") - 1, 0, bins - 1)
     rng = np.random.default_rng(seed)
-    rows: list[dict[str, Any]] = []
-    for number in range(bins):
-        inside = t[place == number]
+    rows = []
+    for number, ends in enumerate(pairwise(edges.tolist())):
+        predicted, inside = p[place == number], t[place == number]
         n = len(inside)
         draws = (rng.integers(n, size=n) for _ in range(1000))  # one after another: memory does not grow with them
-        resampled = np.array([inside[drawn].mean() for drawn in draws]) if n > 1 else None
-        rows.append(
-            {
-                "bin": [float(edges[number]), float(edges[number + 1])],
-                "n": n,
-                "mean_prediction": float(p[place == number].mean()) if n else None,
-                "mean_truth": float(inside.mean()) if n else None,
-                "ci": None if resampled is None else interval(resampled),
-            }
-        )
+        row = {
+            "bin": [*ends],
+            "n": n,
+            "mean_prediction": float(predicted.mean()) if n else None,
+            "mean_truth": float(inside.mean()) if n else None,
+            "ci": interval(np.array([inside[drawn].mean() for drawn in draws])) if n > 1 else None,
+        }
+        rows.append(row)
     return rows
 
 
@@ -143,37 +137,29 @@ def response_of(labels: Sequence[Label], predictions: Sequence[Prediction]) -> l
 
     A judge that takes privacy as nearly binary (paper 5.3) pulls the middle to the ends.
     """
-    predicted, truth = _scored(labels, predictions)
-    return reliability(truth, predicted)
+    return reliability(*_scored(labels, predictions)[::-1])
 
 
 def _scored(labels: Sequence[Label], predictions: Sequence[Prediction]) -> tuple[list[float], list[float]]:
     """Predicted and true scores of the photos that have one."""
-    truth = {label.id: label.score for label in labels}
-    pairs = [(row.score, truth[row.id]) for row in predictions if row.score is not None]
-    return [score for score, _ in pairs], [score for _, score in pairs]
+    truth, scores = {label.id: label.score for label in labels}, column(predictions, "score")
+    return list(scores.values()), [truth[id] for id in scores]
 
 
-@dataclass(frozen=True)
-class ErrorGroup:
-    """Photos of one level, of one number of attributes, or with one attribute: ``n``, and each run's errors on them."""
+def error_groups(metrics: Mapping[str, Metrics], taxonomy: Taxonomy) -> dict[str, list[dict[str, Any]]]:
+    """What photos are grouped by, in words -> its groups that have photos (paper 5.3).
 
-    name: str
-    n: int
-    of_runs: list[GroupError | None]
-
-
-def error_groups(metrics: Mapping[str, Metrics], taxonomy: Taxonomy) -> dict[str, list[ErrorGroup]]:
-    """What photos are grouped by, in words -> its groups that have photos (paper 5.3)."""
-    found: dict[str, list[ErrorGroup]] = {}
+    Each is ``name``, ``n`` photos, and the errors ``of_runs``, None for a run that has no such group.
+    """
+    found: dict[str, list[dict[str, Any]]] = {}
     for kind, head in _GROUPINGS.items():
         of_kind = [figures.errors_by.get(kind, {}) for figures in metrics.values()]
-        for key in dict.fromkeys(key for groups in of_kind for key in groups):
+        for key in dict.fromkeys(chain(*of_kind)):
             of_runs = [groups.get(key) for groups in of_kind]
             n = max(errors.n for errors in of_runs if errors is not None)
             name = taxonomy.names.get(key, key) if kind == "attribute" else key
             if n:
-                found.setdefault(head, []).append(ErrorGroup(name, n, of_runs))
+                found.setdefault(head, []).append({"name": name, "n": n, "of_runs": of_runs})
     return found
 
 
@@ -193,9 +179,9 @@ def other_ways(metrics: Metrics) -> list[tuple[str, Figures]]:
 
 def results_table(metrics: Mapping[str, Figures]) -> Table:
     """The figures of every run, in the paper's order of columns."""
+    known = {run: [figures.figure(name) for name in HEADS] for run, figures in metrics.items()}
     rows: list[list[Cell]] = [
-        [run, *(None if (value := figures.figure(name)) is None else f"{value:.3f}" for name in HEADS)]
-        for run, figures in metrics.items()
+        [run, *(None if value is None else f"{value:.3f}" for value in values)] for run, values in known.items()
     ]
     return Table("results", "figures of every run", ["Run", *HEADS.values()], rows)
 

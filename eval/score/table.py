@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -14,6 +13,7 @@ from cprt.scoring import format_score
 from cprt.taxonomy import Taxonomy
 from eval.score.photos import Found
 from eval.score.rows import (
+    Rows,
     beside,
     contradiction,
     goes_by_lists,
@@ -38,11 +38,11 @@ def name_of(row: dict[str, Any], rows_have_one_root: bool) -> str:
     return printable(row["path"] if rows_have_one_root else f"{row['root'].rstrip('/')}/{row['path']}")
 
 
-def has_one_root(rows: Sequence[dict[str, Any]]) -> bool:
+def has_one_root(rows: Rows) -> bool:
     return len({row["root"] for row in rows}) == 1
 
 
-def show_table(rows: Sequence[dict[str, Any]], taxonomy: Taxonomy, flagging: bool, full: bool) -> None:
+def show_table(rows: Rows, taxonomy: Taxonomy, flagging: bool, full: bool) -> None:
     """Score, level and name of every photo, most severe first, and under it what the score would be without each
     attribute and what to hide; where that is ``full``, also what the laws of Table 4 say about the attributes met.
     """
@@ -72,7 +72,8 @@ def _details(row: dict[str, Any], taxonomy: Taxonomy) -> list[str]:
     if row["contradiction"]:
         lines.append(contradiction(row, shown))
     if goes_by_lists(row):
-        parts = [f"{one['key']} {one['probability']:.0%} {shown(one['score_without'])}" for one in _most(row)]
+        most = row["probable"]["attributes"][:5]
+        parts = [f"{one['key']} {one['probability']:.0%} {shown(one['score_without'])}" for one in most]
         lines.append(f"how probable what carries most is, and the score without it: {', '.join(parts) or 'nothing'}")
     elif row["attributes"]:
         parts = [f"{one['key']} {shown(one['score_without'])}" for one in row["attributes"]]
@@ -88,14 +89,8 @@ def _details(row: dict[str, Any], taxonomy: Taxonomy) -> list[str]:
     return lines
 
 
-def _most(row: dict[str, Any]) -> list[dict[str, Any]]:
-    most: list[dict[str, Any]] = row["probable"]["attributes"][:5]
-    return most
-
-
-def _show_laws(rows: Sequence[dict[str, Any]], taxonomy: Taxonomy) -> None:
-    laws = laws_met(rows, taxonomy)
-    if not laws:
+def _show_laws(rows: Rows, taxonomy: Taxonomy) -> None:
+    if not (laws := laws_met(rows, taxonomy)):
         return
     print("\nWhat four privacy laws say (paper, Table 4: a summary, not legal advice):")
     for key, texts, notes in laws:
@@ -106,7 +101,7 @@ def _show_laws(rows: Sequence[dict[str, Any]], taxonomy: Taxonomy) -> None:
     print()
 
 
-def show_faults(rows: Sequence[dict[str, Any]], found: Found) -> None:
+def show_faults(rows: Rows, found: Found) -> None:
     """What has no score and why, and what was passed over, on stderr."""
     faults = [row for row in rows if row["score"] is None]
     one_root = has_one_root(rows)
@@ -115,10 +110,7 @@ def show_faults(rows: Sequence[dict[str, Any]], found: Found) -> None:
         print(f"no score: {name_of(row, one_root)}: {row['status']}: {printable(why)}", file=sys.stderr)
     if len(faults) > MOST_FAULTS:
         print(f"no score: ... and {len(faults) - MOST_FAULTS} more", file=sys.stderr)
-    passed = []
-    if found.other_files:
-        passed.append(counted(found.other_files, "file") + " not named like a photo")
-    if found.linked_folders:
-        passed.append(counted(found.linked_folders, "folder") + " behind a link")
+    passed = [f"{counted(found.other_files, 'file')} not named like a photo"] if found.other_files else []
+    passed += [f"{counted(found.linked_folders, 'folder')} behind a link"] if found.linked_folders else []
     if passed:
         note(f"passed over {' and '.join(passed)}")

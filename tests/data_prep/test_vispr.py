@@ -11,6 +11,7 @@ from PIL import Image
 
 from cprt.errors import InputError
 from data_prep.demo import data as demo_data
+from data_prep.demo.drawings import SIGNS
 from data_prep.image_cache import main as images_main
 from data_prep.vispr import VisprRow, read_vispr
 
@@ -131,7 +132,7 @@ def test_the_demo_collection_reads_back_through_the_cache(tmp_path: Path):
         }
         for row in read.rows:
             present = [key for group in bench[f"{row.id}.jpg"].values() for key, value in group.items() if value]
-            assert list(row.labels) == [demo_data._VISPR_LABEL[key] for key in present]
+            assert list(row.labels) == [SIGNS[key].vispr for key in present]
             assert row.safe == (not present)
 
 

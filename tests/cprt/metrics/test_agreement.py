@@ -12,7 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import cohen_kappa_score
 
-from cprt.metrics.agreement import MISSING, cohen_kappa, krippendorff_alpha, majority, measure, strict_consensus
+from cprt.metrics.agreement import (
+    MISSING,
+    alpha_of_terms,
+    alpha_terms,
+    checked,
+    consensus_terms,
+    divide,
+    kappa_of_tables,
+    majority,
+    measure,
+    pair_terms,
+)
+from cprt.metrics.bootstrap import defined
 from cprt.taxonomy import Taxonomy
 
 TAXONOMY = Taxonomy.default()
@@ -33,6 +45,18 @@ def drawn(raters: int, images: int, seed: int = 0, missing: float = 0.3) -> np.n
     values[rng.random((raters, images)) < missing] = MISSING
     values[rng.random(values.shape) < missing / 10] = MISSING
     return values
+
+
+def cohen_kappa(first, second) -> float | None:
+    return defined(kappa_of_tables(pair_terms(checked(first), checked(second)).reshape(-1, 4).sum(axis=0)))
+
+
+def krippendorff_alpha(answers) -> float | None:
+    return defined(alpha_of_terms(alpha_terms(checked(answers)).reshape(-1, 3).sum(axis=0)))
+
+
+def strict_consensus(answers) -> float | None:
+    return defined(divide(*consensus_terms(checked(answers)).reshape(-1, 2).sum(axis=0)))
 
 
 # --- Cohen's kappa -----------------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ def test_the_rising_map_keeps_every_order_and_what_ties_cost():
     assert (np.diff(rising(queries)) > 0).all() and np.abs(rising(queries) - step(queries)).max() <= 0.01
     levels = levels_of(truth[1])
     raw, tied, kept = (
-        pairwise_accuracy(truth[1], mapped, levels).pairwise_accuracy
+        pairwise_accuracy(truth[1], mapped, levels)["pairwise_accuracy"]
         for mapped in (scores[1], step(scores[1]), rising(scores[1]))
     )
     assert kept == raw and tied < raw - 0.01

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -26,7 +25,9 @@ from cprt.records import to_json
 from cprt.scoring import levels_of, severities
 from cprt.taxonomy import Taxonomy
 
-FIGURES = ["pearson", "spearman", "mae", "bias", "level_accuracy", *metrics.PairwiseAccuracy.__dataclass_fields__]
+KINDS = ("pairwise", "inter_level", "intra_level")
+PAIR_FIGURES = [f"{kind}_accuracy{ties}" for kind in KINDS for ties in ("", "_no_ties")]
+FIGURES = ["pearson", "spearman", "mae", "bias", "level_accuracy", *PAIR_FIGURES]
 
 # Few distinct values, so that ties, constants and empty strata are common.
 rows_with_ties = st.lists(
@@ -68,7 +69,7 @@ def point_figures(truth, prediction, levels):
         "mae": metrics.mae(truth, prediction),
         "bias": metrics.bias(truth, prediction),
         "level_accuracy": metrics.level_accuracy(levels, levels_of(prediction)),
-        **asdict(metrics.pairwise_accuracy(truth, prediction, levels)),
+        **metrics.pairwise_accuracy(truth, prediction, levels),
     }
 
 
@@ -82,23 +83,23 @@ def drawn(n, seed=0, decimals=3):
 @given(rows_with_ties)
 def test_pairwise_equals_the_loop(rows):
     columns = unzip(rows)
-    assert asdict(metrics.pairwise_accuracy(*columns)) == pairs_by_loop(*columns)
+    assert metrics.pairwise_accuracy(*columns) == pairs_by_loop(*columns)
 
 
 @pytest.mark.parametrize("n", [127, 128, 129, 300])
 def test_pairwise_equals_the_loop_on_drawn_images(n):
     columns = drawn(n, seed=n, decimals=2)
-    assert asdict(metrics.pairwise_accuracy(*columns)) == pairs_by_loop(*columns)
+    assert metrics.pairwise_accuracy(*columns) == pairs_by_loop(*columns)
 
 
 def test_pairwise_by_hand():
     # Pairs (0.9, 0.8) within level 1 right; (0.9, 0.6) tied; (0.8, 0.6) wrong.
     found = metrics.pairwise_accuracy([0.9, 0.8, 0.6], [0.5, 0.4, 0.5], [1, 1, 2])
-    assert (found.pairwise_accuracy, found.inter_level_accuracy, found.intra_level_accuracy) == (1 / 3, 0, 1)
-    assert (found.pairwise_accuracy_no_ties, found.inter_level_accuracy_no_ties) == (1 / 2, 0)
+    assert (found["pairwise_accuracy"], found["inter_level_accuracy"], found["intra_level_accuracy"]) == (1 / 3, 0, 1)
+    assert (found["pairwise_accuracy_no_ties"], found["inter_level_accuracy_no_ties"]) == (1 / 2, 0)
     constant = metrics.pairwise_accuracy([0.9, 0.8, 0.6], [0.5, 0.5, 0.5], [1, 1, 2])
-    assert (constant.pairwise_accuracy, constant.pairwise_accuracy_no_ties) == (0, None)
-    assert metrics.pairwise_accuracy([0.9, 0.6], [0.9, 0.6], [1, 2]).intra_level_accuracy is None
+    assert (constant["pairwise_accuracy"], constant["pairwise_accuracy_no_ties"]) == (0, None)
+    assert metrics.pairwise_accuracy([0.9, 0.6], [0.9, 0.6], [1, 2])["intra_level_accuracy"] is None
 
 
 @given(rows_with_ties)
@@ -134,7 +135,7 @@ def test_figures_equal_scipy_and_sklearn():
     # With no tie in truth or prediction, Kendall's tau is 2 acc - 1.
     untied = np.random.default_rng(1).permutation(2000) / 2000, np.random.default_rng(2).random(2000)
     found = metrics.pairwise_accuracy(*untied, np.ones(2000))
-    assert 2 * found.pairwise_accuracy - 1 == pytest.approx(stats.kendalltau(*untied)[0], abs=1e-12)
+    assert 2 * found["pairwise_accuracy"] - 1 == pytest.approx(stats.kendalltau(*untied)[0], abs=1e-12)
 
 
 def test_nothing_is_none():
@@ -155,7 +156,7 @@ def test_arrays_that_do_not_fit_raise(bad):
 def test_each_bootstrap_resample_equals_the_figures_of_its_rows(rows, seed):
     truth, prediction, levels = unzip(rows)
     drawn_rows = np.random.default_rng(seed).integers(len(rows), size=(5, len(rows)))
-    found = metrics.bootstrap(truth, prediction, levels, levels == levels_of(prediction), drawn_rows)
+    found = metrics.bootstrap(truth, prediction, levels, levels == levels_of(prediction), weights_of(drawn_rows))
     assert set(found) == set(FIGURES)
     for b, index in enumerate(drawn_rows):
         expected = point_figures(truth[index], prediction[index], levels[index])
@@ -169,14 +170,14 @@ def test_a_resample_that_is_constant_has_no_correlation_whatever_its_mean_rounds
         truth, prediction = np.array([0, value, value, value, 1]), np.array([0.1, 0.2, 0.3, 0.4, 0.5])
         rows = np.array([[1, 2, 3, 3, 2]])
         for pair in ((truth, prediction), (prediction, truth)):
-            found = metrics.bootstrap(*pair, np.ones(5), np.ones(5), rows)
+            found = metrics.bootstrap(*pair, np.ones(5), np.ones(5), weights_of(rows))
             assert np.isnan(found["pearson"][0]) and np.isnan(found["spearman"][0])
 
 
 def test_bootstrap_in_chunks_equals_the_resamples_one_by_one():
     truth, prediction, levels = drawn(5000)
     rows = np.random.default_rng(3).integers(5000, size=(163, 5000))
-    found = metrics.bootstrap(truth, prediction, levels, levels == levels_of(prediction), rows)
+    found = metrics.bootstrap(truth, prediction, levels, levels == levels_of(prediction), weights_of(rows))
     for b in (0, 81, 162):
         expected = point_figures(truth[rows[b]], prediction[rows[b]], levels[rows[b]])
         assert {name: values[b] for name, values in found.items()} == pytest.approx(expected, abs=1e-12)
@@ -255,7 +256,7 @@ def test_the_sampled_accuracy_is_near_that_of_all_pairs_with_an_interval_of_its_
     found = evaluated(*as_rows(truth, prediction, levels), resamples=100)
     sampled = found["sampled_pairs"]
     assert sampled["pairs"] == 10_000 and sampled["seed"] == 0
-    for name in metrics.PairwiseAccuracy.__dataclass_fields__:
+    for name in PAIR_FIGURES:
         assert sampled[name] == pytest.approx(found[name], abs=0.03) and sampled[name] != found[name]
         assert sampled["ci"][name][0] < sampled[name] < sampled["ci"][name][1]
 
@@ -280,7 +281,8 @@ def test_a_paired_difference_is_the_figures_difference_and_its_interval_that_of_
     found = metrics.paired_difference(truth, first, second, levels, resamples=300, seed=4)
     one, other = point_figures(truth, first, levels), point_figures(truth, second, levels)
     rows = np.random.default_rng(4).integers(200, size=(300, 200))
-    resampled = [metrics.bootstrap(truth, side, levels, levels == levels_of(side), rows) for side in (first, second)]
+    weights = weights_of(rows)
+    resampled = [metrics.bootstrap(truth, x, levels, levels == levels_of(x), weights) for x in (first, second)]
     for name in FIGURES:
         assert found[name]["difference"] == pytest.approx(one[name] - other[name])
         differences = resampled[0][name] - resampled[1][name]
