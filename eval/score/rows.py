@@ -128,12 +128,11 @@ def named(
 ) -> tuple[Severity, list[dict[str, Any]], dict[str, Any]]:
     """The score that the attributes ``keys`` make, and the row's ``attributes`` and ``advice``, all of that score."""
     composed = compose(keys, taxonomy)
-    level_of_key = {attribute.key: attribute.level for attribute in taxonomy.attributes}
     attributes = [
         {
             "key": key,
             "name": taxonomy.names[key],
-            "level": level_of_key[key],
+            "level": taxonomy.level_of[key],
             "regulations": regulations_of(key, taxonomy),
             "score_without": left.score,
             "level_without": left.level,
