@@ -4,9 +4,11 @@
 
 Every step takes a whole accumulation window from the loader (128 pairs by default, each a 512 x 512 photo and the
 taxonomy prompt), then sleeps for the seconds that a card would compute. ``stall`` is the median step over these
-seconds, without processes that read ahead and with them, in this order; 1 is hidden.
-``cpu_s_a_sample`` is processor time of one sample, made here and, with ``ahead_``, by those processes, which also put
-it where the trainer's can see it.
+seconds, without processes that read ahead and with them, in this order; 1 is hidden. Other work on the same cores
+lengthens it: ``load`` is that of the last minute, ours included.
+Processor time is touched less. ``cpu_s_a_sample``: of one sample, made here and, with ``ahead_``, by those processes,
+which also put it where the trainer's can see it. ``trainer_cpu_s_a_step``: of the trainer's process while it takes a
+step's batches from them. ``complete_cpu_s_a_sample``: of making numbers of a photo's bytes, which a card does itself.
 """
 
 from __future__ import annotations
@@ -20,15 +22,18 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import torch
 from image_cache import generate
 from PIL import Image
 from torch.utils.data import DataLoader
 
 from cprt.images import fit
+from cprt.images.patches import complete, in_bytes
 from cprt.models.checkpoint import load_processor
 from cprt.prompts import build
 from cprt.records import Pair, write_json
-from train.pair_dataset import PairCollator, pair_dataset
+from train.loading.collator import PairCollator
+from train.loading.pair_dataset import pair_dataset
 
 BASE = Path(__file__).parents[1] / "assets" / "demo_base"
 SIDE, MICRO = 512, 8
@@ -47,9 +52,12 @@ def pairs_of(folder: Path, count: int) -> list[Pair]:
     return [Pair(str(i), [f"images/{i % 16:03}.jpg"], prompt, completion, 1, 0.812) for i in range(count)]
 
 
-def steps_of(loader: Any, window: int, steps: int, seconds: float) -> tuple[list[float], float]:
-    """Seconds of each step but the first, which waits for the processes to start, and processor time of all these."""
-    batches, taken, spent = iter(loader), list[float](), list[float]()
+def steps_of(loader: Any, window: int, steps: int, seconds: float) -> tuple[list[float], float, float]:
+    """Seconds of each step but the first, which waits for the processes to start; processor time of all these steps.
+
+    The latter of the processes that read ahead, and of this one.
+    """
+    batches, taken, theirs, ours = iter(loader), list[float](), list[float](), list[float]()
     for _ in range(steps + 1):
         started = time.perf_counter()
         for _ in range(window):
@@ -57,8 +65,9 @@ def steps_of(loader: Any, window: int, steps: int, seconds: float) -> tuple[list
         time.sleep(seconds)
         taken.append(time.perf_counter() - started)
         processes = [psutil.Process(worker.pid).cpu_times() for worker in getattr(batches, "_workers", ())]
-        spent.append(sum(times.user + times.system for times in processes))
-    return taken[1:], spent[-1] - spent[0]
+        theirs.append(sum(times.user + times.system for times in processes))
+        ours.append(time.process_time())
+    return taken[1:], theirs[-1] - theirs[0], ours[-1] - ours[0]
 
 
 def main() -> None:
@@ -69,16 +78,21 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--json", help="file for the figures")
     args = parser.parse_args()
+    torch.set_num_threads(1)
     window = args.batch // MICRO
     figures: dict[str, Any] = vars(args).copy()
     with tempfile.TemporaryDirectory() as name:
         pairs = pairs_of(Path(name), args.batch * (args.steps + 2))
         dataset = pair_dataset(pairs, Path(name), "qwen3_vl")
-        collate = PairCollator(load_processor(str(BASE), None, SIDE * SIDE))
+        processor = load_processor(str(BASE), None, SIDE * SIDE)
+        collate = PairCollator(in_bytes(processor))
         started = time.process_time()
-        for start in range(0, 64, MICRO):
-            collate(dataset.__getitems__(list(range(start, start + MICRO))))
+        made = [collate(dataset.__getitems__(list(range(start, start + MICRO)))) for start in range(0, 64, MICRO)]
         figures["cpu_s_a_sample"] = (time.process_time() - started) / 64
+        started = time.process_time()
+        for batch in made:
+            complete(batch, processor.image_processor)
+        figures["complete_cpu_s_a_sample"] = (time.process_time() - started) / 64
         for workers in (0, args.workers):
             ahead = {"prefetch_factor": max(2, math.ceil(window / workers))} if workers else {}
             loader = DataLoader(
@@ -89,14 +103,18 @@ def main() -> None:
                 multiprocessing_context="forkserver" if workers else None,
                 **ahead,
             )
-            taken, spent = steps_of(loader, window, args.steps, args.seconds)
-            figures["ahead_cpu_s_a_sample"] = spent / args.steps / args.batch
+            taken, theirs, ours = steps_of(loader, window, args.steps, args.seconds)
+            figures["ahead_cpu_s_a_sample"] = theirs / args.steps / args.batch
+            figures["trainer_cpu_s_a_step"] = ours / args.steps
             figures[f"stall_{workers}"] = statistics.median(taken) / args.seconds
+    figures["load"] = psutil.getloadavg()[0]
     print(
         f"a step of {args.seconds:g} s: {figures['stall_0']:.2f} times that without reading ahead, "
         f"{figures[f'stall_{args.workers}']:.2f} with {args.workers} processes; "
-        f"{1000 * figures['cpu_s_a_sample']:.1f} ms of processor time a sample, there "
-        f"{1000 * figures['ahead_cpu_s_a_sample']:.1f}"
+        f"{1000 * figures['cpu_s_a_sample']:.1f} ms of processor time a sample, "
+        f"{1000 * figures['ahead_cpu_s_a_sample']:.1f} there, {1000 * figures['complete_cpu_s_a_sample']:.1f} to "
+        "complete one; "
+        f"{1000 * figures['trainer_cpu_s_a_step']:.0f} ms of the trainer's a step; load {figures['load']:.1f}"
     )
     if args.json:
         write_json(args.json, figures)

@@ -158,7 +158,7 @@ def build_trainer(model: Any, image_tokens: int, rows: int, output: Path, *, sha
     from cprt.models.checkpoint import load_processor
     from cprt.prompts import build
     from train.adapter import LANGUAGE_MODEL_PROJECTIONS
-    from train.pair_dataset import PairCollator
+    from train.loading.collator import PairCollator
     from train.shared_prefix import SharedPrefixTrainer
 
     height, width = SIDES[image_tokens]

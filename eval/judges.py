@@ -79,6 +79,12 @@ class Judge:
         return decoding
 
 
+def shared(args: Any) -> dict[str, Any]:
+    """The fields of ModelSpec that a command's options have too, but for name, model, adapter and photo size."""
+    same = ("base_url", "api_key_env", "batch_size", "concurrency", "dtype", "max_new_tokens")
+    return {name: getattr(args, name) for name in same if name in vars(args)} | {"revision": args.model_revision}
+
+
 def from_options(
     model: str,
     adapters: Sequence[str],
@@ -103,17 +109,17 @@ def from_options(
     return _judges(asked, decoding, structured, taxonomy)
 
 
+def _are_prompts(names: Sequence[Any]) -> bool:
+    """Whether there are any, and all are names of prompts or of files."""
+    files = [name for name in names if name not in PROMPTS]
+    return len(names) > 0 and all(isinstance(name, str) and name.endswith((".yaml", ".yml")) for name in files)
+
+
 @dataclass(frozen=True)
 class _How:
     """What a row of ``models`` says besides the fields of ModelSpec, where it differs from the options."""
 
-    prompts: list[str] | None = ruled(
-        None,
-        holds=(
-            lambda names: bool(names) and all(map(_may_be_prompt, names)),
-            f"a list of {', '.join(PROMPTS)} and YAML files",
-        ),
-    )
+    prompts: list[str] | None = ruled(None, holds=(_are_prompts, f"a list of {', '.join(PROMPTS)} and YAML files"))
     target: str | None = ruled(None, holds=(TARGETS.__contains__, f"one of {', '.join(TARGETS)}"))
     optional: bool = False
 
@@ -160,10 +166,6 @@ def rows_at_hand(rows: Sequence[dict[str, Any]], only: Sequence[str]) -> list[di
     if rows and not kept:
         raise InputError("models: no row is left to ask")
     return kept
-
-
-def _may_be_prompt(name: Any) -> bool:
-    return name in PROMPTS or (isinstance(name, str) and name.endswith((".yaml", ".yml")))
 
 
 def choose_prompt(

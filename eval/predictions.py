@@ -33,11 +33,8 @@ def predict(judge: Judge, label: Label, outcome: Outcome[Answer], taxonomy: Taxo
     scores at all), ``composed_score`` by the exact function from the attributes that the text names; and what follows
     from probabilities of lists, where there are any (see ``Prediction``).
     """
-    distribution = (
-        _summary(outcome.response, judge.prompt.score_key) if judge.expected and outcome.response is not None else None
-    )
-    decoded: dict[str, Any] = {}
-    answer = outcome.value or Answer("unparsed")
+    answer, response, decoded = outcome.value or Answer("unparsed"), outcome.response, dict[str, Any]()
+    distribution = _summary(response, judge.prompt.score_key) if judge.expected and response is not None else None
     # Behind a lead-in of ours every model writes a number; one that stated none in its own answer has not judged.
     if distribution is not None and answer.score is not None:
         decoded = {
@@ -47,8 +44,8 @@ def predict(judge: Judge, label: Label, outcome: Outcome[Answer], taxonomy: Taxo
         }
     if answer.attributes is not None:
         decoded["composed_score"] = compose(answer.attributes, taxonomy).score
-    if outcome.response is not None and outcome.response.lists:
-        decoded |= over_lists(Risk.read(outcome.response.lists, taxonomy))
+    if response is not None and response.lists:
+        decoded |= over_lists(Risk.read(response.lists, taxonomy))
     return Prediction(
         id=label.id,
         model=judge.model,
@@ -60,7 +57,7 @@ def predict(judge: Judge, label: Label, outcome: Outcome[Answer], taxonomy: Taxo
         level=answer.level,
         stated_level=answer.stated_level,
         attributes=None if answer.attributes is None else list(answer.attributes),
-        willing=None if outcome.response is None else outcome.response.willing,
+        willing=None if response is None else response.willing,
         **decoded,
     )
 

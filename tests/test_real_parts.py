@@ -25,7 +25,8 @@ from cprt.records import read_pairs, read_predictions
 from cprt.taxonomy import Taxonomy
 from data_prep.pairs import run as pairs_command
 from eval import run as eval_command
-from train.pair_dataset import PairCollator, pair_dataset
+from train.loading.collator import PairCollator
+from train.loading.pair_dataset import pair_dataset
 from train.publish import run as publish_command
 
 pytestmark = pytest.mark.slow  # whole vocabularies

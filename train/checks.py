@@ -15,7 +15,7 @@ from transformers import TrainerCallback
 
 from cprt.errors import InputError
 from cprt.models.adapter import load_weights
-from train.pair_dataset import IGNORED
+from train.loading.collator import IGNORED
 
 _LOGITS = 16  # positions at the end of a row whose logits are compared
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import multiprocessing
 import os
 import re
 import shutil
@@ -25,6 +24,7 @@ from cprt.models.checkpoint import first_line
 from cprt.provenance import check_output
 from train.checkpoints import UNFINISHED, newest
 from train.holdout import GREATER_IS_BETTER
+from train.loading.workers import settle_workers
 
 
 @dataclass
@@ -107,7 +107,7 @@ def settle(data: DataArguments, model: Any, args: Any) -> None:
     ):
         raise InputError("score_width needs whole weights in each process: it takes neither FSDP nor DeepSpeed")
     _settle_batch(data, args)
-    _settle_loading(args)
+    settle_workers(args)
     _check_optimiser(args)
     if "wandb" in args.report_to:  # by our own callback
         args.report_to = [name for name in args.report_to if name != "wandb"]
@@ -154,23 +154,6 @@ def _settle_batch(data: DataArguments, args: Any) -> None:
             f"{data.global_batch_size}, from which {accumulation} follow; leave it out"
         )
     args.gradient_accumulation_steps = accumulation
-
-
-def _settle_loading(args: Any) -> None:
-    """Where photos are read ahead, ahead means a whole accumulation window, by processes that last for the run.
-
-    They are not forks of this one, which has threads and perhaps a GPU, but of a server that only imports: on CUDA a
-    fork fails, and a lock that a thread holds at the fork stays locked in it. Their number changes no batch.
-    """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    workers = args.dataloader_num_workers = min(args.dataloader_num_workers, cores)  # torch warns of more, rightly
-    if not workers:
-        return
-    args.dataloader_persistent_workers = True
-    args.dataloader_multiprocessing_context = args.dataloader_multiprocessing_context or "forkserver"
-    if args.dataloader_prefetch_factor is None:  # batches that each of them holds ready
-        args.dataloader_prefetch_factor = max(2, math.ceil(args.gradient_accumulation_steps / workers))
-    multiprocessing.set_forkserver_preload(["train.pair_dataset"])
 
 
 def _check_optimiser(args: Any) -> None:

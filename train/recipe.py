@@ -9,7 +9,7 @@ from typing import Any
 
 from cprt.provenance import file_digest
 from cprt.records import Pair
-from train.pair_dataset import digests
+from train.loading.pair_dataset import digests
 
 # What is left out changes speed or what is kept, not what is learnt: the batch is the same for any number of processes.
 _MODEL = (

@@ -22,6 +22,7 @@ from trl import ModelConfig
 
 from cprt.files import write_text
 from cprt.images import check_images, image_root
+from cprt.images.patches import in_bytes
 from cprt.models.checkpoint import identity, load_processor, revision_of
 from cprt.provenance import run_record
 from cprt.records import read_pairs, write_json
@@ -33,8 +34,9 @@ from train.checks import StopOnBadLoss, adapter_tensors, check_effect, check_sav
 from train.holdout import HoldOut, check_learnt
 from train.launch import check_devices, check_launch, settle_launch
 from train.learning import draw_learning, learning_table
+from train.loading.collator import PairCollator
+from train.loading.pair_dataset import check_pairs, pair_dataset, prompt_of, taxonomy_of
 from train.options import DataArguments, TrainerArguments, clear_output, recipe_faults, settle
-from train.pair_dataset import PairCollator, check_pairs, pair_dataset, prompt_of, taxonomy_of
 from train.publish.card import local_card
 from train.recipe import recipe
 from train.saving import save_adapter, take_room
@@ -45,9 +47,8 @@ from train.wandb_run import WandbRun
 def main() -> None:
     # ---- Options: TRL's and ours; what contradicts another, or the launcher, stops here ----
     check_devices()
-    data, model_args, args = parse(
-        (DataArguments, ModelConfig, TrainerArguments), prog="train/sft.py", description=__doc__
-    )
+    options = DataArguments, ModelConfig, TrainerArguments
+    data, model_args, args = parse(options, prog="train/sft.py", description=__doc__)
     settle(data, model_args, args)
     settle_launch(args)
     output = Path(args.output_dir)
@@ -90,7 +91,7 @@ def main() -> None:
             train_dataset=pair_dataset(pairs, root, model_type),
             eval_dataset=pair_dataset(holdout.pairs, root, model_type) if holdout else None,
             processing_class=processor,
-            data_collator=PairCollator(processor, data.score_width, Taxonomy.load(data.taxonomy)),
+            data_collator=PairCollator(in_bytes(processor), data.score_width, Taxonomy.load(data.taxonomy)),
             peft_config=lora_config(model_args),
             callbacks=[StopOnBadLoss()],
             share=data.shared_prefix,
@@ -116,8 +117,7 @@ def main() -> None:
         if args.save_strategy == "no":  # no checkpoint would have it
             take_room(output, tensors, processor)
         if data.wandb:
-            tracking = WandbRun(record, output, args.resume_from_checkpoint)
-            trainer.add_callback(tracking)
+            trainer.add_callback(tracking := WandbRun(record, output, args.resume_from_checkpoint))
 
     # ---- Training ----
     result = trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)

@@ -27,7 +27,7 @@ from transformers import Cache
 from trl import SFTTrainer
 
 from cprt.models.prefix_cache import KeysValues, common_prefix, compute_prefix, reading_cache
-from train.pair_dataset import IGNORED
+from train.loading.collator import IGNORED
 
 
 @dataclass

@@ -16,6 +16,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import TrainOutput, rotate_checkpoints
 
 from cprt.errors import InputError
+from cprt.images.patches import complete
 from cprt.models.adapter import CONFIG
 from cprt.records import read_jsonl, write_jsonl
 from train.checkpoints import UNFINISHED, checkpoint_faults, seal
@@ -57,6 +58,12 @@ class JudgeTrainer(SharedPrefixTrainer):
         loader = super().get_train_dataloader()
         loader.base_dataloader.generator = torch.Generator()
         return loader
+
+    def _prepare_inputs(self, inputs: Any) -> Any:
+        """The library's, and photos that came as bytes in the numbers that the model takes."""
+        inputs = super()._prepare_inputs(inputs)
+        complete(inputs, self.processing_class.image_processor)
+        return inputs
 
     def describe_steps(self) -> str:
         """One line: how many pairs there are, how many a step takes, and what is left over in an epoch."""

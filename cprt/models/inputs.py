@@ -43,12 +43,16 @@ def read_ahead(work: Callable[[T], U], items: Iterable[T]) -> Generator[U]:
 class Inputs:
     """Rows as tensors on the CPU, padded on the left; for any thread, with a copy of ``processor``, which is for one.
 
+    Qwen's photos are bytes, to be completed on the model's device (``cprt.images.patches``).
+
     Args:
         model_type: the model family, as its configuration names it.
     """
 
     def __init__(self, processor: Any, model_type: str):
-        self._processor, self._model_type = copy.deepcopy(processor), model_type
+        from cprt.images.patches import in_bytes
+
+        self._processor, self._model_type = in_bytes(copy.deepcopy(processor)), model_type
         self._harmless: set[str] = set()  # texts without a special token
         self._lock = Lock()
 

@@ -236,16 +236,28 @@ class LocalModel:
     def prepare(self, rows: Sequence[Row]) -> Any:
         """What ``generate`` makes of rows before the model sees them, for any thread; None where it will raise."""
         try:
-            return self._reader.make(rows)
+            return self._made(rows)
         except InputError:
             return None
+
+    def _made(self, rows: Sequence[Row]) -> Any:
+        """A model on the processor takes whole photos: who reads them completes them too."""
+        from cprt.images.patches import complete
+
+        inputs = self._reader.make(rows)
+        if self.device == "cpu":
+            complete(inputs, self.processor.image_processor, self.model.dtype)
+        return inputs
 
     def _inputs(self, rows: Sequence[Row], prepared: Any = None) -> Any:
         """What the model is given for the rows, padded on the left; encoded photos in place of their pixels."""
         import torch
 
-        inputs = self._reader.make(rows) if prepared is None else prepared
+        from cprt.images.patches import complete
+
+        inputs = self._made(rows) if prepared is None else prepared
         inputs = inputs.to(self.device, dtype=self.model.dtype)
+        complete(inputs, self.processor.image_processor, self.model.dtype)
         if self.share_prefix and "pixel_values" in inputs:
             pixels = inputs.pop("pixel_values")
             if self._encoded is None or not torch.equal(self._encoded[0], pixels):

@@ -112,7 +112,6 @@ class _BenchRow:
 
 def _bench_row(row: Any, where: str, taxonomy: Taxonomy, aliases: Aliases) -> Stated:
     stated = read_fields(_BenchRow, row, where, loose=True)
-    level_of_key = {attribute.key: attribute.level for attribute in taxonomy.attributes}
     labels: dict[str, float] = {}
     for group, values in stated.binary_labels.items():
         if group not in {f"level{level}" for level in LEVELS}:
@@ -121,14 +120,14 @@ def _bench_row(row: Any, where: str, taxonomy: Taxonomy, aliases: Aliases) -> St
             field, key = f"binary_labels.{group}.{name}", aliases.get(name, name)
             if key not in taxonomy.keys:
                 raise InputError.at(where, _NO_ATTRIBUTE, field=field)
-            if f"level{level_of_key[key]}" != group:
-                raise InputError.at(where, f"belongs to level{level_of_key[key]}", field=field)
+            if f"level{taxonomy.level_of[key]}" != group:
+                raise InputError.at(where, f"belongs to level{taxonomy.level_of[key]}", field=field)
             if key in labels:
                 raise InputError.at(where, f"{key!r} is there already", field=field)
             labels[key] = _value(value, where, field)
     for key in taxonomy.keys:
         if key not in labels:
-            raise InputError.at(where, "is missing", field=f"binary_labels.level{level_of_key[key]}.{key}")
+            raise InputError.at(where, "is missing", field=f"binary_labels.level{taxonomy.level_of[key]}.{key}")
     return _stated(where, stated.id, {key: labels[key] for key in taxonomy.keys}, stated.level, stated.score)
 
 

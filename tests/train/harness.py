@@ -14,7 +14,8 @@ from trl import ModelConfig, SFTConfig, SFTTrainer
 from cprt.models.checkpoint import load_model, load_processor
 from cprt.records import Pair
 from train.adapter import LANGUAGE_MODEL_PROJECTIONS, quantization, quantized_layers
-from train.pair_dataset import PairCollator, pair_dataset
+from train.loading.collator import PairCollator
+from train.loading.pair_dataset import pair_dataset
 from train.shared_prefix import SharedPrefixTrainer
 
 MAX_PIXELS = 9216

@@ -15,7 +15,8 @@ from trl import ModelConfig, SFTConfig
 import train.sft
 from cprt.config import parse
 from cprt.errors import InputError
-from train.options import DataArguments, _settle_loading, settle
+from train.loading.workers import settle_workers
+from train.options import DataArguments, settle
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = sorted((ROOT / "configs" / "sft").rglob("*.yaml"))
@@ -100,5 +101,5 @@ def test_no_more_processes_read_photos_than_there_are_cores():
     """The recipes ask for eight; torch warns of more than there are cores, and their number changes no result."""
     for asked, taken in ((10_000, len(os.sched_getaffinity(0))), (1, 1), (0, 0)):
         args = SFTConfig("unused", dataloader_num_workers=asked, bf16=False, use_cpu=True)
-        _settle_loading(args)
+        settle_workers(args)
         assert args.dataloader_num_workers == taken

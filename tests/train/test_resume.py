@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -168,6 +169,23 @@ def test_photos_read_ahead_change_nothing(runs, whole):
     kill_when(runs.start(output, *ahead), lambda: (output / "checkpoint-4").is_dir())
     assert runs.finish(output, "--dataloader_num_workers", "1", "--resume_from_checkpoint", "last")[0] == 0
     assert same_end(output, whole)
+
+
+@pytest.mark.slow
+def test_a_kill_leaves_no_process_that_reads_ahead(runs):
+    process = runs.start(runs.folder / "left", "--dataloader_num_workers", "2")
+    known: list[psutil.Process] = []
+
+    def under_way() -> bool:
+        known[:] = psutil.Process(process.pid).children(recursive=True)
+        return (runs.folder / "left" / "checkpoint-2").is_dir()
+
+    kill_when(process, under_way)
+    assert len(known) >= 3  # the server, and two that it has forked
+    left = psutil.wait_procs(known, timeout=10)[1]
+    for one in left:
+        one.kill()
+    assert left == []
 
 
 @pytest.mark.slow

@@ -28,7 +28,8 @@ from cprt.models.checkpoint import load_model, load_processor
 from cprt.records import read_pairs
 from train.adapter import LANGUAGE_MODEL_PROJECTIONS, quantization, quantized_layers
 from train.checks import adapter_tensors, check_effect
-from train.pair_dataset import PairCollator, pair_dataset
+from train.loading.collator import PairCollator
+from train.loading.pair_dataset import pair_dataset
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs" / "accelerate"
 KINDS = {

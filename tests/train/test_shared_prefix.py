@@ -31,7 +31,7 @@ from cprt.prompts import build as build_prompt
 from cprt.records import Pair, read_pairs
 from cprt.taxonomy import Taxonomy
 from train.holdout import HoldOut
-from train.pair_dataset import pair_dataset
+from train.loading.pair_dataset import pair_dataset
 from train.shared_prefix import SharedPrefixTrainer, plain_reason
 
 # In float32, relative: what another order of summation gives.

@@ -14,7 +14,7 @@ from cprt.models.decoding.soft_scores import SoftScores
 from cprt.prompts import build as build_prompt
 from cprt.records import Pair, read_pairs
 from cprt.taxonomy import Taxonomy
-from train.pair_dataset import IGNORED
+from train.loading.collator import IGNORED
 
 WIDTH = 0.05
 

@@ -30,13 +30,15 @@ from transformers import (
 from transformers.integrations.bitsandbytes import replace_with_bnb_linear
 from transformers.quantizers import AutoHfQuantizer
 
+from cprt.images.patches import in_bytes
 from cprt.records import Pair
 from cprt.taxonomy import Taxonomy
 from train.adapter import lora_config, prepared, quantization
 from train.checks import adapter_tensors
 from train.fit.card import ImaginedCard, imagined_card
 from train.holdout import HoldOut
-from train.pair_dataset import PairCollator, pair_dataset
+from train.loading.collator import PairCollator
+from train.loading.pair_dataset import pair_dataset
 from train.saving import save_adapter
 from train.trainer import JudgeTrainer
 
@@ -142,7 +144,7 @@ def parts_of_trainer(
         "args": args,
         "train_dataset": pair_dataset(pairs, root, model_type),
         "processing_class": processor,
-        "data_collator": PairCollator(processor),
+        "data_collator": PairCollator(in_bytes(processor)),
         "peft_config": lora_config(model_args),
     }
 

@@ -43,8 +43,7 @@ class Inputs:
 
     def files(self) -> dict[str, str]:
         """What -> file, of those that were given."""
-        names = ("judge", "standard", "target", "controls", "naturals", "naturals_target")
-        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        given = {name: path for name, path in vars(self).items() if isinstance(path, str)}
         given |= {f"other {name}": path for name, path in self.others.items()}
         return given | {f"naturals of {name}": path for name, path in self.naturals_others.items()}
 
@@ -53,17 +52,14 @@ class Inputs:
 class Evaluation:
     """``figures`` for JSON, and what they rest on.
 
-    ``judge`` holds the reconstructions that were shown and matched, ``standard`` these and maybe others.
+    ``judge`` holds the reconstructions that were shown and matched, ``standard`` these and maybe others; ``counts``
+    are (5, 2) of each class, as in ``rates``.
     """
 
     figures: dict[str, Any]
     judge: dict[Key, Verdict]
     standard: dict[Key, Verdict]
-
-    @property
-    def counts(self) -> dict[str, Counts]:
-        """Class -> (5, 2) counts as in ``rates``."""
-        return count(self.judge, self.standard)
+    counts: dict[str, Counts]
 
 
 def evaluate(inputs: Inputs, counting: Counting) -> Evaluation:
@@ -91,7 +87,8 @@ def evaluate(inputs: Inputs, counting: Counting) -> Evaluation:
             "only_target": of_target["only_standard"],
         }
 
-    counts = rates.by_class(count(judge, standard))
+    of_class = count(judge, standard)
+    counts = rates.by_class(of_class)
     weights = counting.weights(len(counts))
     measured, shares = rates.measure(counts, counting, weights)
     corrected = correct(counts, shares, controls, counting, weights)
@@ -105,7 +102,7 @@ def evaluate(inputs: Inputs, counting: Counting) -> Evaluation:
         "left_out_of_table": {label: by_label[label] for label in LABELS if label not in counting.in_table},
         "refused_as_no": counting.refused_as_no,
         "counting": _counting(counting.refused_as_no),
-        "controls": None if controls is None else {kind: _labels(classes) for kind, classes in controls.items()},
+        "controls": None if controls is None else {kind: _labels(of_kind) for kind, of_kind in controls.items()},
         "naturals_that_t_accepts": inputs.naturals_target is not None if naturals else None,
         "design_effect": {name: share.design_effect for name, share in shares.items()},
         "ci": intervals,
@@ -123,7 +120,7 @@ def evaluate(inputs: Inputs, counting: Counting) -> Evaluation:
         },
         "join": join,
     }
-    return Evaluation(figures, judge, standard)
+    return Evaluation(figures, judge, standard, of_class)
 
 
 def count(judge: Mapping[Key, Verdict], standard: Mapping[Key, Verdict]) -> dict[str, Counts]:

@@ -17,7 +17,8 @@ from cprt.models.checkpoint import load_model, load_processor
 from cprt.prompts import arrange, build, digest
 from cprt.records import Pair, read_pairs
 from train.checks import preview_labels
-from train.pair_dataset import IGNORED, PairCollator, check_pairs, digests, pair_dataset, prompt_of
+from train.loading.collator import IGNORED, PairCollator
+from train.loading.pair_dataset import check_pairs, digests, pair_dataset, prompt_of
 
 MAX_PIXELS = 9216
 FAMILIES = {"qwen3_vl": ("demo_base", "<|im_end|>"), "mllama": ("tiny_mllama", "<|eot_id|>")}
@@ -161,15 +162,17 @@ def test_cross_attention_reaches_the_answer(tiny_mllama, mixed_demo):
 
 def test_a_template_that_changes_the_answer_is_refused(family, monkeypatch):
     """The preview at the start of a run compares labels and answers, and says what would be learnt instead."""
-    trainer = SimpleNamespace(
-        train_dataset=family.dataset, data_collator=family.collator, processing_class=family.processor
-    )
-    assert preview_labels(trainer) == [answer + family.end for answer in family.answers[:2]]
+
+    def trainer() -> SimpleNamespace:
+        collator = PairCollator(family.processor)
+        return SimpleNamespace(train_dataset=family.dataset, data_collator=collator, processing_class=family.processor)
+
+    assert preview_labels(trainer()) == [answer + family.end for answer in family.answers[:2]]
     template = family.processor.chat_template
     assert "part.text" in template
     monkeypatch.setattr(family.processor, "chat_template", template.replace("part.text", "part.text | upper"))
     with pytest.raises(InputError, match="the loss would be taken on .*ATTRIBUTES.* not on the answer .*attributes"):
-        preview_labels(trainer)
+        preview_labels(trainer())
 
 
 def test_a_missing_image_is_named(family):
