@@ -10,9 +10,9 @@ without labels of every annotator has no row there and is listed in ``OUT/report
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -92,15 +92,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     report = write(out, rows, taxonomy)
     config = {**vars(args), "annotators": [spec.record() for spec in specs]}
     prompts = {"stage1": digest(stage1(taxonomy)), "stage2": digest(stage2("", taxonomy))}
-    write_run(
-        "cprt annotate",
-        out,
-        config,
-        {"input": args.input} if args.input else {},
-        taxonomy=taxonomy.digest,
-        prompts=prompts,
-        report=report,
-    )
+    inputs = {"input": args.input} if args.input else {}
+    write_run("cprt annotate", out, config, inputs, taxonomy=taxonomy.digest, prompts=prompts, report=report)
     raise_first(model.stopped for model in models)
     _print(report, out)
     if all(row["status"] == "error" for annotated in rows.values() for row in annotated):
@@ -118,14 +111,10 @@ def find_photos(images: str, input: str | None, limit: int | None = None) -> lis
         wanted = [(id, f"{input}:{line}") for line, id in read_ids(input)]
     photos: dict[str, str] = {}
     for id, where in wanted:
-        try:
-            path = index.find(id)
-        except ValueError as error:
-            raise InputError(f"{where}: {error}") from error
-        if path is None:
-            raise InputError(f"{where}: there is no photo {id!r} in {index.root}")
+        if (path := index.find(id, where)) is None:
+            raise InputError.at(where, f"there is no photo {id!r} in {index.root}")
         if Path(path).stem in photos:
-            raise InputError(f"{where}: {Path(path).stem!r} is there twice")
+            raise InputError.at(where, f"{Path(path).stem!r} is there twice")
         photos[Path(path).stem] = path
     if not photos:
         raise InputError(f"{input or images}: has no photos")
@@ -161,14 +150,11 @@ class Annotator:
         status = read_stage1(text, self.taxonomy)
         return status, without_thinking(text) if status == "ok" else None
 
-    def read_second(self, text: str) -> tuple[Status, Labels | None]:
-        return read_stage2(text, self.taxonomy)
-
     def find(self, cache: ResponseCache) -> tuple[Outcomes, Outcomes]:
         """Both stages by the key of stage one, as they are kept."""
         first: Outcomes = find_outcomes(self.first_requests, cache, self.read_first, self.spec)
         second = self.second_requests(first)
-        found = find_outcomes(dict(second.values()), cache, self.read_second, self.spec)
+        found = find_outcomes(dict(second.values()), cache, partial(read_stage2, taxonomy=self.taxonomy), self.spec)
         return first, {key: found[second_key] for key, (second_key, _) in second.items()}
 
     def again(self, cache: ResponseCache, retry: Sequence[str]) -> set[str]:
@@ -259,8 +245,7 @@ def write(out: Path, rows: Mapping[str, list[dict[str, Any]]], taxonomy: Taxonom
 
 
 def _count(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    counts = Counter(row["status"] for row in rows)
-    return {status: counts[status] for status in STATUSES}
+    return {status: sum(row["status"] == status for row in rows) for status in STATUSES}
 
 
 def _answers(out: Path, spec: ModelSpec) -> Path:

@@ -130,10 +130,7 @@ def _asked(index: ImageIndex, ids: str | Path) -> tuple[list[str], list[str]]:
     found: dict[str, int] = {}
     missing: dict[str, int] = {}
     for number, id in read_ids(ids):
-        try:
-            path = index.find(id)
-        except ValueError as error:
-            raise InputError.at(ids, str(error), line=number) from error
+        path = index.find(id, ids, number)
         seen, key = (missing, id) if path is None else (found, path)
         if key in seen:
             raise InputError.at(ids, f"{id!r} is there already in line {seen[key]}", line=number)

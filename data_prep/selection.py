@@ -13,8 +13,6 @@ doubtful line; with the released labels beside it, the report shows how far the 
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -30,11 +28,10 @@ from cprt.scoring import severity
 from cprt.taxonomy import LEVELS, Taxonomy
 from cprt.values import read_fields
 from data_prep.labels.files import Stated, read_bench
-from data_prep.vispr import SPLITS, VisprRow, read_vispr
+from data_prep.vispr import LABEL, SPLITS, VisprRow, read_vispr
 
 DEFAULT_MAP = Path(__file__).with_name("vispr_map.yaml")
 RULES = ("sensitive", "safe", "level_2_without_face")
-_VISPR_LABEL = re.compile(r"a\d+_\w+")
 
 
 @dataclass
@@ -102,7 +99,7 @@ def read_map(path: str | Path, taxonomy: Taxonomy) -> dict[str, Mapped]:
         raise InputError.at(path, "must be a mapping from VISPR labels to attributes")
     mapping = {}
     for label, row in content.items():
-        if not _VISPR_LABEL.fullmatch(label):
+        if not LABEL.fullmatch(label):
             raise InputError.at(path, "is not a VISPR label such as a9_face_complete", field=label)
         mapping[label] = read_fields(Mapped, row, path, within=f"{label}.")
         if mapping[label].attribute not in (None, *taxonomy.keys):
@@ -137,7 +134,7 @@ def count(photos: Sequence[Candidate]) -> dict[str, Any]:
         "candidates": sum(bool(photo.rules) for photo in photos),
         "rules": {rule: sum(rule in photo.rules for photo in photos) for rule in RULES},
         "rules_alone": {rule: sum(photo.rules == [rule] for photo in photos) for rule in RULES},
-        "levels": _levels(Counter(photo.level for photo in photos if photo.rules)),
+        "levels": {str(level): sum(photo.level == level for photo in photos if photo.rules) for level in LEVELS},
     }
 
 
@@ -162,10 +159,6 @@ def compare(photos: Sequence[Candidate], released: Sequence[Stated]) -> dict[str
         "not_in_split": sorted(ids - known.keys()),
         "mapped_by_released_level": matrix,
     }
-
-
-def _levels(counts: Mapping[int, int]) -> dict[str, int]:
-    return {str(level): counts.get(level, 0) for level in LEVELS}
 
 
 def _print(out: Path, report: Mapping[str, Any]) -> None:

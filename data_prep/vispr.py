@@ -18,7 +18,7 @@ from cprt.values import read_fields, ruled
 
 SPLITS = ("train", "val", "test")
 SAFE = "a0_safe"
-_LABEL = re.compile(r"a\d+_\w+")
+LABEL = re.compile(r"a\d+_\w+")
 
 
 @dataclass(frozen=True)
@@ -80,13 +80,8 @@ class VisprSplit:
         }
 
 
-def read_vispr(folder: str | Path, split: str, images: str | Path | None = None) -> VisprSplit:
-    """Read one split.
-
-    Args:
-        folder: the collection, or one that holds its annotations and lists.
-        split: train, val or test.
-        images: where the photos are, a cache of them for instance; by default in ``folder``.
+def read_vispr(folder: str | Path, split: str) -> VisprSplit:
+    """Read one split (train, val or test) of the collection in ``folder``.
 
     Raises InputError that names file and field: no such split, an annotation that cannot be read, a list that names an
     id twice or a path outside the collection.
@@ -97,7 +92,7 @@ def read_vispr(folder: str | Path, split: str, images: str | Path | None = None)
     annotations = Path(folder) / "annotations" / name
     if not annotations.is_dir():
         raise InputError.at(annotations, "is not a folder of annotations")
-    index = ImageIndex(folder if images is None else images)
+    index = ImageIndex(folder)
     annotated = sorted(path.stem for path in annotations.glob("*.json") if not path.name.startswith("."))
     # An archive may bring the list along with its annotations.
     found = [path for path in (Path(folder) / f"{name}.txt", annotations / f"{name}.txt") if path.is_file()]
@@ -111,10 +106,7 @@ def read_vispr(folder: str | Path, split: str, images: str | Path | None = None)
             continue
         file = annotations / f"{id}.json"
         image_path, labels, safe = read_annotation(file, id)
-        try:
-            image = index.find(image_path.removeprefix("images/"))
-        except ValueError as error:
-            raise InputError.at(file, str(error), field="image_path") from error
+        image = index.find(image_path.removeprefix("images/"), file, field="image_path")
         if image is None:
             missing_images.append(id)
             continue
@@ -163,7 +155,7 @@ def read_annotation(path: Path, id: str) -> tuple[str, list[str], bool]:
     groups |= {f"attributes.{category}": values for category, values in (stated.attributes or {}).items()}
     for field, values in groups.items():
         for label in values:
-            if not isinstance(label, str) or not _LABEL.fullmatch(label):
+            if not isinstance(label, str) or not LABEL.fullmatch(label):
                 raise InputError.at(path, f"{label!r} is not a label such as a9_face_complete", field=field)
     labels = list(dict.fromkeys(label for values in groups.values() for label in values))
     if not labels and not stated.safe:

@@ -105,21 +105,21 @@ class ImageIndex:
     def __len__(self) -> int:
         return len(self.paths)
 
-    def find(self, id: str) -> str | None:
+    def find(self, id: str, file: str | Path, line: int | None = None, field: str | None = None) -> str | None:
         """Path relative to the root, or None when there is no such image. Folders in the id must be the photo's.
 
-        Raises ValueError for an id that could point outside the folder or that fits several images.
+        Raises InputError at the place where a ``file`` says the id, for one that could point outside the folder or that
+        fits several images.
         """
         if not is_safe_path(id):
-            raise ValueError(f"{id!r} is not a file name inside the image folder")
+            raise InputError.at(file, f"{id!r} is not a file name inside the image folder", line, field)
         wanted = PurePosixPath(id)
         if wanted.suffix.lower() in SUFFIXES:
             wanted = wanted.with_suffix("")
         found = self._by_stem.get(wanted.name, [])
         if len(wanted.parts) > 1:
             whole = self.root.absolute().as_posix()
-            ends = f"/{wanted}"
-            found = [path for path in found if str(PurePosixPath(whole, path).with_suffix("")).endswith(ends)]
+            found = [path for path in found if str(PurePosixPath(whole, path).with_suffix("")).endswith(f"/{wanted}")]
         if len(found) > 1:
-            raise ValueError(f"{id!r} fits several images: {', '.join(found[:3])}")
+            raise InputError.at(file, f"{id!r} fits several images: {', '.join(found[:3])}", line, field)
         return found[0] if found else None

@@ -7,7 +7,7 @@ are named, never copied: their licence is their owner's. Nothing is sent anywher
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,13 +46,17 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def bench_row(label: Label, taxonomy: Taxonomy) -> dict[str, Any]:
     """A label as the released files have it; ``id`` is the photo's file name."""
-    present = set(label.present(taxonomy))
-    by_level = {
+    name = label.id if label.image is None else Path(label.image).name
+    groups = binary_labels(label.present(taxonomy), taxonomy)
+    return {"id": name, "binary_labels": groups, "level": label.level, "score": label.score}
+
+
+def binary_labels(present: Collection[str], taxonomy: Taxonomy) -> dict[str, dict[str, int]]:
+    """``level1`` to ``level4`` -> key -> whether it is ``present``, 0 or 1."""
+    return {
         f"level{level}": {a.key: int(a.key in present) for a in taxonomy.attributes if a.level == level}
         for level in LEVELS
     }
-    name = label.id if label.image is None else Path(label.image).name
-    return {"id": name, "binary_labels": by_level, "level": label.level, "score": label.score}
 
 
 def card(labels: Sequence[Label], taxonomy: Taxonomy, args: ExportArguments) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cprt import records
+from cprt.annotation import consensus
 from cprt.errors import InputError
 from cprt.files import read_yaml
 from cprt.records import check_labels, read_json
@@ -82,7 +83,7 @@ def read_annotations(path: str | Path, taxonomy: Taxonomy) -> tuple[list[Stated]
         if len(given) < len(annotators):
             without.append(id)
             continue
-        labels = {key: float(all(answer[key] == 1 for answer in given)) for key in taxonomy.keys}
+        labels = {key: float(value) for key, value in consensus(given, taxonomy).items()}
         rows.append(_stated(f"{path}:{first_line[id]}", id, labels, None, None))
     if not rows:
         raise InputError.at(path, f"no photo has labels of all {len(annotators)} annotators")

@@ -76,10 +76,7 @@ def make_labels(
     disagreements: list[dict[str, Any]] = []
     seen: dict[str, str] = {}
     for row, level, score in zip(rows, levels.tolist(), scores.tolist(), strict=True):
-        try:
-            image = index.find(row.id)
-        except ValueError as error:
-            raise InputError.at(row.where, str(error), field="id") from error
+        image = index.find(row.id, row.where, field="id")
         wrong_level = row.level is not None and row.level != level
         wrong_score = row.score is not None and abs(row.score - score) > SCORE_TOLERANCE + 1e-9
         if wrong_level or wrong_score:

@@ -24,8 +24,8 @@ from cprt.prompts import PROMPTS, TARGETS, Prompt, build
 from cprt.provenance import sign, write_run
 from cprt.records import Label, Pair, read_labels, write_json, write_jsonl
 from cprt.taxonomy import LEVELS, Taxonomy
+from data_prep.id_lists import read_exclusions
 from data_prep.pairs.duplicates import DEFAULT_THRESHOLD, Fingerprint, clusters, fingerprint
-from data_prep.pairs.exclusions import read_exclusions
 from data_prep.pairs.lengths import check_lengths
 from data_prep.pairs.split import draw_balanced, draw_holdout, draw_part
 
