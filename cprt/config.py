@@ -94,12 +94,16 @@ def parse(
             args=argv, look_for_args_file=False, return_remaining_strings=True
         )
         for row in parsed:
-            _check_rules(row)
+            for field in dataclasses.fields(row):
+                if (wrong := complaint(getattr(row, field.name), field.metadata)) is not None:
+                    raise ValueError(f"{field.name}{'' if wrong.startswith('must') else ':'} {wrong}")
     except Usage as error:
         raise InputError(str(error)) from error
     except (ValueError, TypeError, ImportError) as error:  # a __post_init__ that refuses, or lacks a package
         where = f"{config}: " if config else ""
         raise InputError(_unknown_option(parser, argv) + where + " ".join(str(error).split())) from error
+    if unknown:
+        raise InputError(f"unknown argument {unknown[0]}{_near_option(unknown[0], _options(kinds))}")
     for row in parsed:
         for field in dataclasses.fields(row):
             value = getattr(row, field.name)
@@ -107,10 +111,6 @@ def parse(
                 raise InputError(f"{field.name}: {value!r} holds a NUL character, or is not UTF-8")
             if value == "" and field.default != "":  # a variable of the shell that is not set
                 raise InputError(f"{field.name}: is empty")
-    if unknown:
-        raise InputError(f"unknown argument {unknown[0]}{_near_option(unknown[0], _options(kinds))}")
-    for row in parsed:
-        for field in dataclasses.fields(row):
             if field.name == "out" and row.out is not None:
                 read = {name: value for name, value in vars(row).items() if name != "out"}
                 check_output(prog or "", row.out, field.metadata.get("writes"), {**read, "config": config})
@@ -136,12 +136,6 @@ def _near_option(word: str, options: Iterable[str]) -> str:
 
 
 _OURS = ("writes", *RULES)  # of a field's metadata, and no business of argparse
-
-
-def _check_rules(row: Any) -> None:
-    for field in dataclasses.fields(row):
-        if (wrong := complaint(getattr(row, field.name), field.metadata)) is not None:
-            raise ValueError(f"{field.name}{'' if wrong.startswith('must') else ':'} {wrong}")
 
 
 _STRICT: dict[str, Callable[[str], Any]] = {"int": whole, "float": number}

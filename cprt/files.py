@@ -99,6 +99,14 @@ def read_yaml(path: str | Path) -> Any:
     return read_yaml_lines(path)[0]
 
 
+def read_mapping(path: str | Path, of: str = "") -> dict[str, Any]:
+    """A YAML file that holds a mapping, ``of`` what an error says. Raises InputError."""
+    content = read_yaml(path)
+    if not isinstance(content, dict):
+        raise InputError.at(path, f"must be a mapping{of}")
+    return content
+
+
 def read_yaml_lines(path: str | Path) -> tuple[Any, dict[str | int, int]]:
     """As ``read_yaml``, and the line of every top-level entry by its key, or by its place in a list."""
     text = read_text(path)

@@ -20,7 +20,7 @@ from typing import Any
 
 from cprt.config import option, parse, run
 from cprt.errors import InputError
-from cprt.files import read_yaml, write_text
+from cprt.files import read_mapping, write_text
 from cprt.pages.words import first_few
 from cprt.provenance import sign, write_run
 from cprt.records import write_json, write_jsonl
@@ -94,11 +94,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def read_map(path: str | Path, taxonomy: Taxonomy) -> dict[str, Mapped]:
     """VISPR label -> what it means. Raises InputError that names the label."""
-    content = read_yaml(path)
-    if not isinstance(content, dict) or not content:
-        raise InputError.at(path, "must be a mapping from VISPR labels to attributes")
     mapping = {}
-    for label, row in content.items():
+    for label, row in read_mapping(path, " from VISPR labels to attributes").items():
         if not LABEL.fullmatch(label):
             raise InputError.at(path, "is not a VISPR label such as a9_face_complete", field=label)
         mapping[label] = read_fields(Mapped, row, path, within=f"{label}.")

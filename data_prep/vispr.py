@@ -80,8 +80,8 @@ class VisprSplit:
         }
 
 
-def read_vispr(folder: str | Path, split: str) -> VisprSplit:
-    """Read one split (train, val or test) of the collection in ``folder``.
+def read_vispr(folder: str | Path, split: str, images: str | Path | None = None) -> VisprSplit:
+    """Read one split (train, val or test) of the collection in ``folder``; ``images``: where its photos are, if not there.
 
     Raises InputError that names file and field: no such split, an annotation that cannot be read, a list that names an
     id twice or a path outside the collection.
@@ -92,7 +92,7 @@ def read_vispr(folder: str | Path, split: str) -> VisprSplit:
     annotations = Path(folder) / "annotations" / name
     if not annotations.is_dir():
         raise InputError.at(annotations, "is not a folder of annotations")
-    index = ImageIndex(folder)
+    index = ImageIndex(images or folder)
     annotated = sorted(path.stem for path in annotations.glob("*.json") if not path.name.startswith("."))
     # An archive may bring the list along with its annotations.
     found = [path for path in (Path(folder) / f"{name}.txt", annotations / f"{name}.txt") if path.is_file()]

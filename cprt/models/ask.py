@@ -127,7 +127,13 @@ class Model:
         local: LocalModel | None = None
 
         def prepare(batch: Sequence[Keyed]) -> tuple[list[Loaded], list[tuple[str, Response]], Any]:
-            readable, errors = _load_photos(batch)
+            """Requests with their photos, an error for those whose photos cannot be read, and the model's inputs."""
+            readable, errors = list[Loaded](), list[tuple[str, Response]]()
+            for key, request in batch:
+                try:
+                    readable.append((key, request, [load_image(path) for path in request.images]))
+                except InputError as error:
+                    errors.append((key, Response(error=str(error))))
             return readable, errors, local.prepare(_rows(readable)) if readable and local is not None else None
 
         with closing(read_ahead(prepare, batches)) as loaded:
@@ -224,17 +230,6 @@ def raise_first(faults: Iterable[InputError | None]) -> None:
 
 
 Loaded = tuple[str, Request, list[Any]]  # key, request, its photos
-
-
-def _load_photos(batch: Sequence[Keyed]) -> tuple[list[Loaded], list[tuple[str, Response]]]:
-    """Those of (key, request) rows whose photos can be read, and an error for the others."""
-    loaded, errors = list[Loaded](), list[tuple[str, Response]]()
-    for key, request in batch:
-        try:
-            loaded.append((key, request, [load_image(path) for path in request.images]))
-        except InputError as error:
-            errors.append((key, Response(error=str(error))))
-    return loaded, errors
 
 
 def _rows(batch: Sequence[Loaded]) -> list[Row]:

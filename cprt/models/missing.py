@@ -60,14 +60,13 @@ class Missing:
 
     def __call__(self, requests: Iterable[Request] | Mapping[str, Request]) -> Iterator[Keyed]:
         for key, request in keyed(self._spec, requests):
-            if isinstance(key, OSError) or key in self._asked or not self._is_to_be_asked(key):
+            if isinstance(key, OSError) or key in self._asked or not self._cache.shard.has(key):
                 self.passed += 1
-            else:
+            elif key in self._again or not self._is_done(key):
                 self._asked.add(key)
                 yield key, request
-
-    def _is_to_be_asked(self, key: str) -> bool:
-        return self._cache.shard.has(key) and (key in self._again or not self._is_done(key))
+            else:
+                self.passed += 1
 
 
 def read_outcomes(

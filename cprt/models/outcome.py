@@ -41,21 +41,19 @@ def find_outcomes(keys: Iterable[str], cache: ResponseCache, read: Reader[T], sp
 
     Only what failed or was refused is ever asked again, so of several answers to one request the best counts.
     """
-    return {key: _find(key, cache, read, spec.max_new_tokens) for key in keys}
+
+    def find(key: str) -> Outcome[T]:
+        outcomes = [_read(Response.read(row, cache.path), read, spec.max_new_tokens) for row in cache.rows(key)]
+        unasked = Outcome[T]("error", error="not asked: the run stopped before")
+        return min(outcomes, key=lambda outcome: _BEST_FIRST.index(outcome.status), default=unasked)
+
+    return {key: find(key) for key in keys}
 
 
 def with_status(outcomes: Mapping[K, Outcome[T]], statuses: Iterable[str]) -> set[K]:
     """The keys of the outcomes with one of ``statuses``."""
     wanted = set(statuses)
     return {key for key, outcome in outcomes.items() if outcome.status in wanted}
-
-
-def _find(key: str, cache: ResponseCache, read: Reader[T], limit: int | None) -> Outcome[T]:
-    rows = cache.rows(key)
-    if not rows:
-        return Outcome("error", error="not asked: the run stopped before")
-    outcomes = [_read(Response.read(row, cache.path), read, limit) for row in rows]
-    return min(outcomes, key=lambda outcome: _BEST_FIRST.index(outcome.status))
 
 
 def _read(response: Response, read: Reader[T], limit: int | None) -> Outcome[T]:

@@ -86,8 +86,7 @@ class ResponseCache:
         if not read_only:
             self._open()
         elif self.path.is_file():
-            with open(self.path, "rb") as file:
-                self._mine.read(file)
+            self._mine.opened()
         self.refresh()
 
     def _open(self) -> None:
@@ -106,24 +105,12 @@ class ResponseCache:
     def refresh(self) -> None:
         """Read anew what other processes have written."""
         name = rf"{re.escape(self._alone.stem)}(\.\d+-of-\d+)?{re.escape(self._alone.suffix)}"
-        found = self.path.parent.iterdir() if self.path.parent.is_dir() else ()
-        others = sorted(
-            path for path in found if path != self.path and re.fullmatch(name, path.name) and path.is_file()
-        )
-        self._others = [_Places(path) for path in others]
-        for other in self._others:
-            with open(other.path, "rb") as file:
-                other.read(file)
+        found = sorted(self.path.parent.iterdir()) if self.path.parent.is_dir() else ()
+        others = [path for path in found if path != self.path and re.fullmatch(name, path.name)]
+        self._others = [_Places(path).opened() for path in others if path.is_file()]
 
     def __contains__(self, key: str) -> bool:
         return any(places.of_key.get(key, -1) >= 0 for places in (self._mine, *self._others))
-
-    def __getitem__(self, key: str) -> Row:
-        return self._mine.row(key)
-
-    def get(self, key: str) -> Row | None:
-        """What this process keeps under ``key``, an answer or an error."""
-        return self._mine.row(key) if key in self._mine.of_key else None
 
     def is_kept(self, key: str) -> bool:
         """Whether there is an answer or an error under ``key``."""
@@ -221,6 +208,12 @@ class _Places:
             self.note(key, answer, end)
             end = after
         return end
+
+    def opened(self) -> _Places:
+        """These, once the file has been ``read`` as it is."""
+        with open(self.path, "rb") as file:
+            self.read(file)
+        return self
 
     def row(self, key: str) -> Row:
         """The answer or error under a key that is there, read from the file."""

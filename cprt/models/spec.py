@@ -96,19 +96,7 @@ class Response:
         """As it is stored: what says nothing is left out."""
         if self.error is not None:
             return {"error": self.error}
-        row = {
-            "text": self.text,
-            "complete": self.complete,
-            "refused": self.refused or None,
-            "finish": self.finish,
-            "usage": self.usage,
-            "logprobs": self.logprobs,
-            "dropped": list(self.dropped) or None,
-            "distribution": self.distribution,
-            "lists": self.lists,
-            "willing": self.willing,
-            "made": self.made,
-        }
+        row = {**vars(self), "refused": self.refused or None, "dropped": list(self.dropped) or None}
         return {name: value for name, value in row.items() if value is not None}
 
     @staticmethod
@@ -120,11 +108,8 @@ class Response:
         for field, value in row.items():
             if field not in _FIELDS or not fits(value, _FIELDS[field]):
                 raise InputError.at(where, "is not as a kept answer has it", field=field)
-        fields = dict(row)
-        for field in ("text", "error"):
-            if isinstance(fields.get(field), str):
-                fields[field] = without_halves(fields[field])
-        return Response(**{**fields, "dropped": tuple(fields.get("dropped", ()))})
+        said = {field: without_halves(row[field]) for field in ("text", "error") if row.get(field) is not None}
+        return Response(**{**row, **said, "dropped": tuple(row.get("dropped", ()))})
 
 
 _FIELDS = typing.get_type_hints(Response)

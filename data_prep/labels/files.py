@@ -14,8 +14,8 @@ from typing import Any
 from cprt import records
 from cprt.annotation import consensus
 from cprt.errors import InputError
-from cprt.files import read_yaml
-from cprt.records import check_labels, read_json
+from cprt.files import read_mapping
+from cprt.records import read_json, wrong_labels
 from cprt.tables import read_csv
 from cprt.taxonomy import LEVELS, Taxonomy
 from cprt.values import is_number, number, read_fields
@@ -74,7 +74,9 @@ def read_annotations(path: str | Path, taxonomy: Taxonomy) -> tuple[list[Stated]
         of_photo = answers.setdefault(row.id, {})
         if row.annotator in of_photo:
             raise InputError.at(path, f"{row.annotator!r} has answered {row.id!r} already", line, "annotator")
-        of_photo[row.annotator] = None if row.labels is None else _all_keys(row.labels, f"{path}:{line}", taxonomy)
+        if (wrong := wrong_labels(row.labels, taxonomy.keys)) is not None:
+            raise InputError.at(path, wrong[1], line, wrong[0])
+        of_photo[row.annotator] = row.labels
         first_line.setdefault(row.id, line)
         annotators.add(row.annotator)
     rows, without = [], []
@@ -92,9 +94,7 @@ def read_annotations(path: str | Path, taxonomy: Taxonomy) -> tuple[list[Stated]
 
 def read_aliases(path: str | Path, taxonomy: Taxonomy) -> dict[str, str]:
     """A YAML mapping of other spellings to keys, such as ``face: biometrics``."""
-    content = read_yaml(path)
-    if not isinstance(content, dict):
-        raise InputError.at(path, "must be a mapping from other spellings to keys")
+    content = read_mapping(path, " from other spellings to keys")
     for other, key in content.items():
         if key not in taxonomy.keys:
             raise InputError.at(path, f"{key!r} is not an attribute of the taxonomy", field=other)
@@ -131,11 +131,6 @@ def _bench_row(row: Any, where: str, taxonomy: Taxonomy, aliases: Aliases) -> St
         if key not in labels:
             raise InputError.at(where, "is missing", field=f"binary_labels.level{level_of_key[key]}.{key}")
     return _stated(where, stated.id, {key: labels[key] for key in taxonomy.keys}, stated.level, stated.score)
-
-
-def _all_keys(labels: Mapping[str, Any], where: str, taxonomy: Taxonomy) -> dict[str, float]:
-    check_labels(labels, taxonomy.keys, lambda field, message: InputError.at(where, message, field=field))
-    return {key: float(labels[key]) for key in taxonomy.keys}
 
 
 def _value(value: Any, where: str, field: str) -> float:
