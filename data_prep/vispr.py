@@ -81,7 +81,7 @@ class VisprSplit:
 
 
 def read_vispr(folder: str | Path, split: str, images: str | Path | None = None) -> VisprSplit:
-    """Read one split (train, val or test) of the collection in ``folder``; ``images``: where its photos are, if not there.
+    """Read one split (train, val or test) of the collection in ``folder``; ``images``: where photos are, if not there.
 
     Raises InputError that names file and field: no such split, an annotation that cannot be read, a list that names an
     id twice or a path outside the collection.
