@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from cprt.metrics.calibration import Affine
 from cprt.records import Label, Prediction
@@ -30,6 +31,7 @@ def judged(labels: list[Label], rng: np.random.Generator) -> list[Prediction]:
     return [Prediction(row.id, None, None, "ok", score=float(score)) for row, score in zip(labels, said, strict=True)]
 
 
+@pytest.mark.slow
 def test_what_a_threshold_promises_is_delivered():
     """In 100 collections: intervals of precision (95%) hold the figure on new photos, up to the noise of both."""
     pool = collection(6000, np.random.default_rng(0))

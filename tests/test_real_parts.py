@@ -28,6 +28,8 @@ from eval import run as eval_command
 from train.pair_dataset import PairCollator, pair_dataset
 from train.publish import run as publish_command
 
+pytestmark = pytest.mark.slow  # whole vocabularies
+
 FAMILIES = ("qwen", "llama")
 NAMES = {"qwen": "Qwen/Qwen3-VL-2B-Instruct", "llama": "meta-llama/Llama-3.2-11B-Vision-Instruct"}
 CAP = {"qwen": ["--max_pixels", "65536"], "llama": []}  # 256 x 256: 64 image tokens; Llama has tiles of 560 x 560
@@ -46,7 +48,6 @@ def judge(real):
     return load
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_texts_get_the_ids_of_the_vocabulary_itself(real, family):
     ours = Tokenizer.from_file(str(real(family) / "tokenizer.json"))
@@ -62,7 +63,6 @@ def test_texts_get_the_ids_of_the_vocabulary_itself(real, family):
         assert encoded.ids == theirs.encode_ordinary(text), text
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_an_answer_follows_the_prompt_of_evaluation_token_by_token(judge, demo, family):
     model = judge(family)
@@ -88,7 +88,6 @@ def test_scores_are_cut_into_the_tokens_that_the_tree_expects(judge):
     assert cut == {"qwen": ["0", ".", "3", "8", "3"], "llama": ["0", ".", "383"]}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_structured_answers_of_the_real_vocabularies(judge, demo, family):
     """Lists are put together from the tokens of pairs of keys, and what is held to the form can be read."""
@@ -105,7 +104,6 @@ def test_structured_answers_of_the_real_vocabularies(judge, demo, family):
     assert parse(answer.text).status == "ok" and answer.complete and 0 <= answer.willing < 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_probabilities_of_scores_are_those_of_single_forward_passes(judge, demo, family):
     """Of a number of three decimals whatever follows; of a shorter one, of what does not go on with it."""
@@ -153,7 +151,6 @@ def _forward(model: LocalModel, inputs: dict, answer: list[int]) -> torch.Tensor
         return model.model(**inputs).logits[0].float()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_an_answer_takes_a_third_of_the_passes(judge, demo, family, monkeypatch):
     """What comes without a choice is guessed and verified: the same answers as by the library's loop.
@@ -200,7 +197,6 @@ def test_the_shared_prefix_changes_nothing(judge, demo):
         assert one.distribution == pytest.approx(other.distribution, abs=1e-5)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_from_labels_to_an_adapter_that_can_be_published(real, demo, root, tmp_path, monkeypatch, capsys, family):
     base, photos, adapter = real(family), ["--images", str(demo.images)], tmp_path / "adapter"

@@ -71,6 +71,7 @@ def run_demo(out: Path, settings: Settings) -> dict[str, Any]:
         shutil.rmtree(out / "collection", ignore_errors=True)  # names of an earlier run's files may differ
         shutil.rmtree(out / "sources", ignore_errors=True)
         make(out, settings)
+        write_classifiers(out, settings)
         _classify(out, settings)
         quality = _judge(out, settings)
     finally:
@@ -102,8 +103,8 @@ def run_demo(out: Path, settings: Settings) -> dict[str, Any]:
 # --- E and T, by the command that a user would type ---------------------------------------------------------------
 
 
-def _classify(out: Path, settings: Settings) -> None:
-    """standard/, target/ and naturals/, each with ``<set-up>/prediction.csv``."""
+def write_classifiers(out: Path, settings: Settings) -> None:
+    """classifiers/, a configuration of ``cprt mi-standard`` for each network."""
     for architecture in (*TARGETS, EVALUATION_MODEL):
         network: dict[str, Any] = {
             "name": architecture.capitalize(),
@@ -118,6 +119,10 @@ def _classify(out: Path, settings: Settings) -> None:
         path = out / "classifiers" / f"{architecture}.yaml"
         command = f"# cprt mi-standard --config {path} --images FOLDER --out FOLDER\n"
         write_text(path, command + yaml.safe_dump(content, sort_keys=False))
+
+
+def _classify(out: Path, settings: Settings) -> None:
+    """standard/, target/ and naturals/, each with ``<set-up>/prediction.csv``."""
     for setup in setups(settings):
         images, sources = images_folder(out, setup), out / "sources" / setup.id
         looks = (

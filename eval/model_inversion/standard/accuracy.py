@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cprt.metrics.bootstrap import ClusteredShare
-from eval.model_inversion.standard.classifier import Outputs
+from eval.model_inversion.standard.outputs import Outputs
 
 
 def accuracies(seen: Outputs, claimed_N: NDArray[np.int64]) -> dict[str, Any]:

@@ -3,66 +3,70 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from tqdm import tqdm
 
 from cprt.errors import InputError
 from cprt.images import load_image
 from cprt.models.checkpoint import find_device
-from eval.model_inversion.standard.outputs import StoredOutputs
+from eval.model_inversion.standard.outputs import Outputs, StoredOutputs
 from eval.model_inversion.standard.spec import ClassifierSpec
 
 if TYPE_CHECKING:
-    from PIL import Image
     from torch import Tensor, nn
 
-Floats = NDArray[np.float64]
+    Network = Callable[[Tensor], tuple[Tensor | None, Tensor]]  # images (B, 3, H, W) -> features (B, ...), logits
 
 
-@dataclass(frozen=True)
-class Outputs:
-    """Of N images: ``probabilities`` (N, classes; none where only features were wanted), and ``features`` (N, D), what
-    the last linear layer takes."""
+def open_classifier(spec: ClassifierSpec, where: str, features_only: bool = False) -> Classifier | StoredOutputs:
+    """The network that ``spec`` describes, or what one said elsewhere, of which features need no logits.
 
-    probabilities: Floats
-    features: Floats
+    Raises InputError where description and file do not fit.
+    """
+    path = Path(spec.weights)
+    if not path.is_file():
+        raise InputError.at(path, "no such file of weights")
+    if spec.library == "outputs":
+        return StoredOutputs(path, None if features_only else spec.num_classes)
+    if spec.library == "program":
+        from eval.model_inversion.standard.program import Program
+
+        return Classifier(spec, Program(path, spec.num_classes, find_device()))
+    from eval.model_inversion.standard.weights import load_network
+
+    return Classifier(spec, with_features(load_network(spec, where), spec, where))
+
+
+def with_features(model: nn.Module, spec: ClassifierSpec, where: str) -> Network:
+    """A module, on its device, as one that also gives what its last linear layer takes."""
+    from torch import nn
+
+    linear = [module for module in model.modules() if isinstance(module, nn.Linear)]
+    heads = [module for module in linear if module.out_features == spec.num_classes]
+    if not heads:
+        raise InputError.at(where, "has no last linear layer to take features from", field="architecture")
+    model.to(find_device()).eval()
+    taken: dict[str, Tensor] = {}
+    heads[-1].register_forward_pre_hook(lambda _, inputs: taken.update(features=inputs[0]))
+
+    def network(images_B3HW: Tensor) -> tuple[Tensor | None, Tensor]:
+        logits = model(images_B3HW)
+        return taken.pop("features", None), logits
+
+    return network
 
 
 class Classifier:
     """A network that is shown files as ``spec`` says."""
 
-    def __init__(self, spec: ClassifierSpec, network: Callable[[Tensor], tuple[Tensor | None, Tensor]] | StoredOutputs):
+    def __init__(self, spec: ClassifierSpec, network: Network):
         self.spec, self._network = spec, network
-
-    @staticmethod
-    def open(spec: ClassifierSpec, where: str, features_only: bool = False) -> Classifier:
-        """The network that ``spec`` describes, or what one said elsewhere.
-
-        ``features_only``: stored outputs need no logits. Raises InputError where description and file do not fit.
-        """
-        path = Path(spec.weights)
-        if not path.is_file():
-            raise InputError.at(path, "no such file of weights")
-        if spec.library == "outputs":
-            return Classifier(spec, StoredOutputs(path, None if features_only else spec.num_classes))
-        from eval.model_inversion.standard.program import Program
-        from eval.model_inversion.standard.weights import load_network
-
-        if spec.library == "program":
-            return Classifier(spec, Program(path, spec.num_classes, find_device()))
-        return Classifier(spec, Hooked(load_network(spec, where), spec, where))
 
     def see(self, paths: Sequence[Path], batch_size: int, what: str) -> Outputs:
         """Raises InputError for an image that cannot be read, is smaller than the crop, or gives no finite logits."""
-        if isinstance(self._network, StoredOutputs):
-            logits, features = self._network.rows(paths)
-            odds = np.exp(logits - logits.max(axis=1, keepdims=True, initial=-np.inf))
-            return Outputs(odds / odds.sum(axis=1, keepdims=True), features)
         import torch
 
         seen = []
@@ -81,14 +85,14 @@ class Classifier:
                 seen.append((logits.softmax(dim=1).cpu().numpy(), taken.double().flatten(1).cpu().numpy()))
         return Outputs(*(np.concatenate(parts) for parts in zip(*seen, strict=True)))
 
-    def _batch(self, paths: Sequence[Path]) -> Any:
+    def _batch(self, paths: Sequence[Path]) -> Tensor:
         import torch
 
-        pixels = [self.pixels(path) for path in paths]
-        for path, picture in zip(paths, pixels, strict=True):
-            if picture.shape != pixels[0].shape:
+        pictures = [self.pixels(path) for path in paths]
+        for path, picture in zip(paths, pictures, strict=True):
+            if picture.shape != pictures[0].shape:
                 raise InputError.at(path, "has another size than the images before it: give crop or resize")
-        return self.normalised(torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2))
+        return self.normalised(torch.stack(pictures))
 
     def normalised(self, pictures_B3HW: Tensor) -> Tensor:
         """On the network's device."""
@@ -97,54 +101,25 @@ class Classifier:
         mean, std = (torch.tensor(values)[:, None, None] for values in (self.spec.mean, self.spec.std))
         return ((pictures_B3HW - mean) / std).contiguous().to(find_device())
 
-    def pixels(self, path: Path) -> NDArray[Any]:
-        """(H, W, 3) after crop and resize, values 0 to 1."""
+    def pixels(self, path: Path) -> Tensor:
+        """(3, H, W) after crop and resize, values 0 to 1."""
         import torch
         from PIL import Image
+        from torch.nn.functional import interpolate
 
-        image, resize = self._crop(load_image(path), path), self.spec.resize
-        if resize is None or image.size == (resize, resize):
-            return np.asarray(image, dtype=np.float32) / 255
-        if self.spec.interpolation == "antialiased":
-            return np.asarray(image.resize((resize, resize), Image.Resampling.BILINEAR), dtype=np.float32) / 255
-        picture = torch.from_numpy(np.asarray(image, dtype=np.float32) / 255).permute(2, 0, 1)[None]
-        return torch.nn.functional.interpolate(picture, (resize, resize), mode="bilinear")[0].permute(1, 2, 0).numpy()
-
-    def _crop(self, image: Image.Image, path: Path) -> Image.Image:
-        crop = self.spec.crop
-        if crop is not None:
-            if isinstance(crop, int):
-                left, upper = (image.width - crop) // 2, (image.height - crop) // 2
-                box = (left, upper, left + crop, upper + crop)
-            else:
-                box = (crop[0], crop[1], crop[2], crop[3])
+        image, plain = load_image(path), self.spec.interpolation == "plain"
+        box: Any = self.spec.crop
+        if isinstance(box, int):
+            left, upper = (image.width - box) // 2, (image.height - box) // 2
+            box = (left, upper, left + box, upper + box)
+        if box is not None:
             if min(box) < 0 or box[2] > image.width or box[3] > image.height:
-                raise InputError.at(path, f"{image.width} x {image.height} pixels are too small for crop {crop}")
+                raise InputError.at(
+                    path, f"{image.width} x {image.height} pixels are too small for crop {self.spec.crop}"
+                )
             image = image.crop(box)
-        return image
-
-
-class Hooked:
-    """A module as (features that its last linear layer takes, logits)."""
-
-    def __init__(self, model: nn.Module, spec: ClassifierSpec, where: str):
-        import torch
-
-        heads = [
-            module
-            for module in model.modules()
-            if isinstance(module, torch.nn.Linear) and module.out_features == spec.num_classes
-        ]
-        if not heads:
-            raise InputError.at(where, "has no last linear layer to take features from", field="architecture")
-        self.model = model.to(find_device()).eval()
-        self._taken: Tensor | None = None
-        heads[-1].register_forward_pre_hook(self._take)
-
-    def _take(self, _: Any, inputs: tuple[Tensor, ...]) -> None:
-        self._taken = inputs[0]
-
-    def __call__(self, images_B3HW: Tensor) -> tuple[Tensor | None, Tensor]:
-        self._taken = None
-        logits = self.model(images_B3HW)
-        return self._taken, logits
+        size = image.size if self.spec.resize is None else (self.spec.resize, self.spec.resize)
+        if image.size != size and not plain:
+            image = image.resize(size, Image.Resampling.BILINEAR)
+        picture = torch.from_numpy(np.asarray(image, dtype=np.float32) / 255).permute(2, 0, 1)
+        return picture if image.size == size else interpolate(picture[None], size, mode="bilinear")[0]

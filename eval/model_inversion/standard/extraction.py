@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from cprt.errors import InputError
 from cprt.values import read_fields, ruled
-from eval.model_inversion.standard.classifier import Classifier, Hooked
+from eval.model_inversion.standard.classifier import Classifier, with_features
 from eval.model_inversion.standard.spec import ClassifierSpec
 
 if TYPE_CHECKING:
@@ -84,8 +84,9 @@ def train_student(
         model = build(stated, where)
         if spec.weights is not None:
             load_body(model, stated)
-        student = Classifier(stated, Hooked(model, stated, where))
-        pictures = torch.stack([_eight_bits(student.pixels(path)) for path in tqdm(reconstructions, desc="student")])
+        student = Classifier(stated, with_features(model, stated, where))
+        seen = (student.pixels(path) for path in tqdm(reconstructions, desc="student"))
+        pictures = torch.stack([(picture * 255).round().to(torch.uint8) for picture in seen])
         labels = torch.from_numpy(labels_N)
         steps = -(-len(labels) // spec.batch_size)
         optimizer = torch.optim.SGD(model.parameters(), lr=spec.learning_rate, weight_decay=1e-4, momentum=0.9)
@@ -95,8 +96,8 @@ def train_student(
             for _ in range(spec.epochs):
                 for rows in torch.randperm(len(labels)).split(spec.batch_size):
                     if len(rows) > 1:  # one alone has no batch statistics
-                        seen = student.normalised(_augmented(pictures[rows]))
-                        loss = cross_entropy(model(seen), labels[rows].to(seen.device))
+                        batch = student.normalised(_augmented(pictures[rows]))
+                        loss = cross_entropy(model(batch), labels[rows].to(batch.device))
                         optimizer.zero_grad()
                         loss.backward()
                         optimizer.step()
@@ -104,12 +105,6 @@ def train_student(
                 schedule.step()
         model.eval()
     return student
-
-
-def _eight_bits(pixels_HW3: NDArray[np.float32]) -> Tensor:
-    import torch
-
-    return torch.from_numpy((pixels_HW3 * 255).round().astype(np.uint8)).permute(2, 0, 1)
 
 
 def _augmented(pictures_B3HW: Tensor) -> Tensor:

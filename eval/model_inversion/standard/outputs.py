@@ -9,12 +9,22 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cprt.errors import InputError
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Of N images: ``probabilities`` (N, classes; none where only features were wanted), and ``features`` (N, D), what
+    the last linear layer takes."""
+
+    probabilities: NDArray[np.float64]
+    features: NDArray[np.float64]
 
 
 class StoredOutputs:
@@ -52,10 +62,11 @@ class StoredOutputs:
         self._features = arrays["features"].astype(np.float64)
         self._logits = arrays["logits"].astype(np.float64) if classes is not None else np.zeros((len(files), 0))
 
-    def rows(self, paths: Sequence[Path]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """(N, classes) logits and (N, D) features of images. Raises InputError for one that the file does not have."""
+    def see(self, paths: Sequence[Path], batch_size: int, what: str) -> Outputs:
+        """As of a ``Classifier``. Raises InputError for an image that the file does not have."""
         found = [self._row(path) for path in paths]
-        return self._logits[found], self._features[found]
+        odds = np.exp(self._logits[found] - self._logits[found].max(axis=1, keepdims=True, initial=-np.inf))
+        return Outputs(odds / odds.sum(axis=1, keepdims=True), self._features[found])
 
     def _row(self, path: Path) -> int:
         parts = path.parts

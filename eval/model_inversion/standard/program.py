@@ -1,8 +1,8 @@
 """A network from a file that ``torch.export.save`` wrote, as data alone: a list of operators and raw tensors.
 
 ``torch.export.load`` falls back on pickle, evaluates text as sympy expressions and generates Python, so that a file
-from elsewhere may run whatever it likes. Here its graph is interpreted instead, operator by operator, and only
-operators of inference are known. What the file holds beside graph and tensors is never read.
+from elsewhere may run whatever it likes. Here its graph is built anew of operators of inference alone, and interpreted.
+What the file holds beside graph and tensors is never read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx, nn
 
 from cprt.errors import InputError
 
@@ -48,6 +48,7 @@ _NAMES = """
 _OPERATORS = frozenset(_NAMES.split())
 _OF_NUMBERS = {f"_operator.{name}": getattr(operator, name) for name in ("add", "sub", "mul", "floordiv", "getitem")}
 _LINEAR = {"torch.ops.aten.linear.default": 0, "torch.ops.aten.addmm.default": 1}  # which argument is its input
+_TENSORS = {"parameter": "parameter_name", "buffer": "buffer_name", "tensor_constant": "tensor_constant_name"}
 _UNREADABLE = (KeyError, ValueError, TypeError, AttributeError, IndexError, RuntimeError, zipfile.BadZipFile)
 
 
@@ -60,65 +61,38 @@ class Program:
     """
 
     def __init__(self, path: Path, classes: int, device: torch.device):
-        self.path, self.classes = path, classes
+        self.path = path
         try:
             with zipfile.ZipFile(path) as archive:
                 content, tensors = _read(archive)
-            graph, signature = content["graph_module"]["graph"], content["graph_module"]["signature"]
-            self._known, self._input = self._inputs(signature["input_specs"], tensors, device)
-            self._outputs = [spec["user_output"]["arg"]["as_tensor"]["name"] for spec in signature["output_specs"]]
-            self._steps = [(self._function(node["target"]), node) for node in graph["nodes"]]
-            self._last = _last_uses(graph["nodes"], self._outputs)
+            signature, values = content["signature"], dict[str, Any]()
+            graph, self._known = fx.Graph(), dict[fx.Node, Tensor]()
+            for spec in signature["input_specs"]:
+                ((kind, said),) = spec.items()
+                node = graph.placeholder("x")
+                if kind == "user_input":
+                    values[said["arg"]["as_tensor"]["name"]] = self._images = node
+                else:
+                    values[said["arg"]["name"]] = node
+                    self._known[node] = tensors[said[_TENSORS[kind]]].to(device)
+            features = _add_steps(graph, content["graph"], values, classes)
+            results = [values[spec["user_output"]["arg"]["as_tensor"]["name"]] for spec in signature["output_specs"]]
+            if len(results) not in (1, 2):
+                raise ValueError(f"returns {len(results)} results: logits, or features and logits, are read")
+            graph.output((results[0] if len(results) == 2 else features, results[-1]))
+            graph.eliminate_dead_code()
+            self._interpreter = fx.Interpreter(nn.Module(), graph=graph)  # frees what nothing takes any more
         except _UNREADABLE as error:
             raise InputError.at(
                 path, f"is not a program of torch.export with tensors alone ({_short(error)})"
             ) from error
-        if len(self._outputs) not in (1, 2):
-            raise InputError.at(path, f"returns {len(self._outputs)} results: logits, or features and logits, are read")
-
-    def _inputs(
-        self, specs: list[dict[str, Any]], tensors: Mapping[str, Tensor], device: torch.device
-    ) -> tuple[dict[str, Tensor], str]:
-        """(name in the graph -> its tensor, name of the images)."""
-        fields = {"parameter": "parameter_name", "buffer": "buffer_name", "tensor_constant": "tensor_constant_name"}
-        known, users = {}, []
-        for spec in specs:
-            ((kind, said),) = spec.items()
-            if kind == "user_input":
-                users.append(said["arg"]["as_tensor"]["name"])
-            else:
-                known[said["arg"]["name"]] = tensors[said[fields[kind]]].to(device)
-        (user,) = users
-        return known, user
-
-    @staticmethod
-    def _function(target: str) -> Callable[..., Any]:
-        name, _, overload = target.removeprefix("torch.ops.aten.").partition(".")
-        if target.startswith("torch.ops.aten.") and name in _OPERATORS:
-            return getattr(getattr(torch.ops.aten, name), overload)
-        if target in _OF_NUMBERS:
-            return _OF_NUMBERS[target]
-        raise ValueError(f"takes the operator {target!r}, which is none of those known here")
 
     @torch.inference_mode()
     def __call__(self, images_B3HW: Tensor) -> tuple[Tensor | None, Tensor]:
-        values: dict[str, Any] = {**self._known, self._input: images_B3HW}
-        features = None
         try:
-            for (function, node), done in zip(self._steps, self._last, strict=True):
-                given = [(row["kind"], row["name"], _value(row["arg"], values)) for row in node["inputs"]]
-                positional = [value for kind, _, value in given if kind != 2]
-                result = function(*positional, **{name: value for kind, name, value in given if kind == 2})
-                place = _LINEAR.get(node["target"])
-                if place is not None and result.shape[-1] == self.classes:
-                    features = positional[place]
-                _keep(node["outputs"], result, values)
-                for name in done:
-                    del values[name]
+            return self._interpreter.run(initial_env={**self._known, self._images: images_B3HW})
         except _UNREADABLE as error:
             raise InputError.at(self.path, f"cannot be run on such images ({_short(error)})") from error
-        results = [values[name] for name in self._outputs]
-        return (results[0] if len(results) == 2 else features), results[-1]
 
 
 def _read(archive: zipfile.ZipFile) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -135,24 +109,53 @@ def _read(archive: zipfile.ZipFile) -> tuple[dict[str, Any], dict[str, Tensor]]:
             if payload["use_pickle"]:
                 raise ValueError(f"{name} is pickled")
             tensors[name] = _tensor(archive.read(f"{root}data/{kind}/{payload['path_name']}"), payload["tensor_meta"])
-    return content, tensors
+    return content["graph_module"], tensors
 
 
 def _tensor(raw: bytes, meta: dict[str, Any]) -> Tensor:
-    def numbers(field: str) -> list[int]:
-        return [size["as_int"] for size in meta[field]]
-
     dtype = _DTYPES[meta["dtype"]]
     flat = torch.frombuffer(bytearray(raw), dtype=dtype) if raw else torch.empty(0, dtype=dtype)
-    return flat.as_strided(numbers("sizes"), numbers("strides"), meta["storage_offset"]["as_int"])
+    sizes, strides = ([size["as_int"] for size in meta[name]] for name in ("sizes", "strides"))
+    return flat.as_strided(sizes, strides, meta["storage_offset"]["as_int"])
+
+
+def _add_steps(graph: fx.Graph, described: dict[str, Any], values: dict[str, Any], classes: int) -> Any:
+    """Add the described steps, and their results to ``values`` by name; returns the features, None where none are."""
+    features, tensors = None, described["tensor_values"]
+    for step in described["nodes"]:
+        given = [(row["kind"] == 2, row["name"], _value(row["arg"], values)) for row in step["inputs"]]
+        positional = tuple(value for by_name, _, value in given if not by_name)
+        named = {name: value for by_name, name, value in given if by_name}
+        result = graph.call_function(_function(step["target"]), positional, named)
+        outputs = [said for output in step["outputs"] for said in output.values()]
+        if len(outputs) == 1 and not isinstance(outputs[0], list):
+            values[_name(outputs[0])] = result
+        else:
+            for place, said in enumerate(outputs[0] if len(outputs) == 1 else outputs):
+                values[_name(said)] = graph.call_function(operator.getitem, (result, place))
+        linear = _LINEAR.get(step["target"])
+        if linear is not None and tensors[_name(outputs[0])]["sizes"][-1] == {"as_int": classes}:
+            features = positional[linear]
+    return features
+
+
+def _name(said: dict[str, Any]) -> str:
+    return said["as_name"] if "as_name" in said else said["name"]
+
+
+def _function(target: str) -> Callable[..., Any]:
+    name, _, overload = target.removeprefix("torch.ops.aten.").partition(".")
+    if target.startswith("torch.ops.aten.") and name in _OPERATORS:
+        return getattr(getattr(torch.ops.aten, name), overload)
+    if target in _OF_NUMBERS:
+        return _OF_NUMBERS[target]
+    raise ValueError(f"takes the operator {target!r}, which is none of those known here")
 
 
 def _value(argument: dict[str, Any], values: Mapping[str, Any]) -> Any:
     """An argument of a step: a value of an earlier one, or a constant."""
     ((kind, said),) = argument.items()
     match kind:
-        case "as_none":
-            return None
         case "as_tensor":
             return values[said["name"]]
         case "as_name":
@@ -169,43 +172,9 @@ def _value(argument: dict[str, Any], values: Mapping[str, Any]) -> Any:
             return _DTYPES[said]
         case "as_memory_format":
             return {1: torch.contiguous_format, 2: torch.channels_last, 4: torch.preserve_format}[said]
-        case "as_device" | "as_layout":
-            return None  # that of the tensors
+        case "as_none" | "as_device" | "as_layout":  # those of the tensors
+            return None
     raise ValueError(f"an argument {kind}")
-
-
-def _keep(outputs: list[dict[str, Any]], result: Any, values: dict[str, Any]) -> None:
-    """Give the results of a step their names."""
-    if len(outputs) == 1:
-        ((kind, said),) = outputs[0].items()
-        if kind == "as_tensors":
-            values |= zip([item["name"] for item in said], result, strict=True)
-        else:
-            values[said["as_name"] if kind == "as_sym_int" else said["name"]] = result
-    elif outputs:  # none: a mere check
-        for output, part in zip(outputs, result, strict=True):
-            _keep([output], part, values)
-
-
-def _last_uses(nodes: list[dict[str, Any]], outputs: list[str]) -> list[list[str]]:
-    """For each step, the names of earlier steps' results that nothing takes after it: they need not be kept."""
-    made = {name for node in nodes for name in _names(node["outputs"])}
-    seen, last = set(outputs), []
-    for node in reversed(nodes):
-        ends = (set(_names([row["arg"] for row in node["inputs"]])) | set(_names(node["outputs"]))) & made - seen
-        seen |= ends
-        last.append(sorted(ends))
-    return last[::-1]
-
-
-def _names(content: Any) -> list[str]:
-    """All names of values in arguments."""
-    if isinstance(content, list):
-        return [name for item in content for name in _names(item)]
-    if isinstance(content, dict):
-        own = [said for key, said in content.items() if key in ("name", "as_name") and isinstance(said, str)]
-        return own + [name for said in content.values() if isinstance(said, (dict, list)) for name in _names(said)]
-    return []
 
 
 def _short(error: BaseException) -> str:

@@ -23,12 +23,14 @@ from cprt.records import write_json
 from cprt.tables import read_csv, write_csv
 from eval.model_inversion.collection.layouts import LAYOUTS, find_images
 from eval.model_inversion.standard.accuracy import accuracies, ranks
-from eval.model_inversion.standard.classifier import Classifier, Outputs
+from eval.model_inversion.standard.classifier import Classifier, open_classifier
 from eval.model_inversion.standard.extraction import StudentSpec, train_student
 from eval.model_inversion.standard.features import EVALUATION_MODEL, LITERATURE, PRDC, Features, distance, nearness
-from eval.model_inversion.standard.spec import ClassifierSpec, ClassIndex
+from eval.model_inversion.standard.outputs import Outputs, StoredOutputs
+from eval.model_inversion.standard.spec import ClassifierSpec
 
 HEADER = ("filename", "class", "prediction", "top5", "confidence", "predicted_class")
+Logits = NDArray[np.int64]  # (N,): which one is the claimed class's
 _NEAR = ("feature_dimensions", "fid", *PRDC, "prdc_classes")
 
 
@@ -59,166 +61,131 @@ class StandardArguments:
 
 
 @dataclass(frozen=True)
-class Files:
-    """Images in folders of classes, sorted: ``paths``, the ``classes`` they are tried as, and what rows call them."""
+class Image:
+    """An image, the class that it is tried as, and what rows call it."""
 
-    paths: list[Path]
-    classes: NDArray[Any]
-    names: list[str]
+    path: Path
+    claims: str
+    name: str
 
-    @staticmethod
-    def read(folder: str, layout: str = "classes") -> Files:
-        """Raises InputError for a folder without images and for an image that lies in no class folder."""
-        if not Path(folder).is_dir():
-            raise InputError.at(folder, "is not a folder of images")
-        found = find_images(Path(folder), layout)
-        classes = np.asarray([name for name, _ in found], dtype=object)
-        return Files([path for _, path in found], classes, [path.name for _, path in found])
 
-    def tried_as(self, predictions: str) -> Files:
-        """The same images as the classes that another classifier predicted for them, from its prediction.csv.
+def read_images(folder: str, layout: str = "classes") -> list[Image]:
+    """Images in folders of classes, sorted. Raises InputError where there are none, or one lies in no class folder."""
+    if not Path(folder).is_dir():
+        raise InputError.at(folder, "is not a folder of images")
+    return [Image(path, name, path.name) for name, path in find_images(Path(folder), layout)]
 
-        Raises InputError for an image that it says nothing of.
-        """
-        predicted = {
-            (row["class"], row["filename"]): row["predicted_class"]
-            for _, row in read_csv(predictions).need(("filename", "class", "predicted_class"))
-        }
-        keys = [(name, path.name) for path, name in zip(self.paths, self.classes, strict=True)]
-        names = ["/".join(key) for key in keys]
-        for key, name in zip(keys, names, strict=True):
-            if key not in predicted:
-                raise InputError.at(predictions, f"has no row for {name}")
-        return Files(self.paths, np.asarray([predicted[key] for key in keys], dtype=object), names)
 
-    def of_classes(self, names: set[str]) -> Files:
-        """Those of some classes. Raises InputError where there are none."""
-        kept = [row for row, name in enumerate(self.classes) if name in names]
-        if not kept:
-            raise InputError(f"{self.paths[0].parent.parent}: has no images of the attacked classes")
-        return Files([self.paths[row] for row in kept], self.classes[kept], [self.names[row] for row in kept])
+def tried_as_predicted(images: Sequence[Image], predictions: str) -> list[Image]:
+    """The same images as the classes that another classifier predicted for them, from its prediction.csv.
 
-    def logits(self, index: ClassIndex) -> NDArray[np.int64]:
-        """(N,) of the classes that the folders name."""
-        return np.asarray([index.logit(name, str(path)) for name, path in zip(self.classes, self.paths, strict=True)])
+    Raises InputError for an image that it says nothing of.
+    """
+    predicted = {
+        f"{row['class']}/{row['filename']}": row["predicted_class"]
+        for _, row in read_csv(predictions).need(("filename", "class", "predicted_class"))
+    }
+    names = [f"{image.claims}/{image.name}" for image in images]
+    for name in names:
+        if name not in predicted:
+            raise InputError.at(predictions, f"has no row for {name}")
+    return [Image(image.path, predicted[name], name) for image, name in zip(images, names, strict=True)]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Command line of ``cprt mi-standard``."""
     (args,) = parse(StandardArguments, argv, prog="cprt mi-standard", description=(__doc__ or "").partition("\n")[0])
     spec = ClassifierSpec.read(args.classifier, "classifier")
-    others = {
-        name: ClassifierSpec.read(row, name)
-        for name, row in (("features", args.features), ("embedding", args.embedding))
-        if row is not None
-    }
+    networks = (("features", args.features), ("embedding", args.embedding))
+    others = {name: ClassifierSpec.read(row, name) for name, row in networks if row is not None}
     student = None if args.student is None else StudentSpec.read(args.student, "student")
-    images = Files.read(args.images, args.layout)
+    images = read_images(args.images, args.layout)
     if args.claims is not None:
-        images = images.tried_as(args.claims)
-    private, clean = (None if folder is None else Files.read(folder) for folder in (args.private, args.clean))
+        images = tried_as_predicted(images, args.claims)
+    private, clean = (None if folder is None else read_images(folder) for folder in (args.private, args.clean))
     if private is None and (others or student):
         raise InputError(f"{', '.join([*others, *(['student'] if student else [])])}: needs --private")
-    index = spec.index(None if private is None else sorted(set(private.classes)), "classifier")
-    claimed = images.logits(index)
+    index = spec.index(None if private is None else {image.claims for image in private}, "classifier")
 
-    classifier = Classifier.open(spec, "classifier")
-    seen = classifier.see(images.paths, args.batch_size, "reconstructions")
-    figures = accuracies(seen, claimed)
-    reasons: dict[str, str | None] = {}
+    def see(network: Classifier | StoredOutputs, images: Sequence[Image], what: str) -> tuple[Outputs, Logits]:
+        claimed_N = np.asarray([index.logit(image.claims, str(image.path)) for image in images])
+        return network.see([image.path for image in images], args.batch_size, what), claimed_N
+
+    def features_of(network: Classifier | StoredOutputs, images: Sequence[Image], what: str) -> Features:
+        seen, claimed_N = see(network, images, what)
+        return Features(seen.features, claimed_N)
+
+    classifier = open_classifier(spec, "classifier")
+    seen, claimed_N = see(classifier, images, "reconstructions")
+    figures = accuracies(seen, claimed_N)
     near: dict[str, Any] = dict.fromkeys(("feature_distance", *_NEAR))
-    beside: dict[str, Any] = {"literature": None, "embedding": None}
-    extraction = own = None
-    if private is not None:
-        real = Features(
-            classifier.see(private.paths, args.batch_size, "private images").features, private.logits(index)
-        )
-        fake = Features(seen.features, claimed)
-        near["feature_distance"], reasons["feature_distance"] = distance(fake, real)
+    beside: dict[str, Any] = {"literature": None, "embedding": None, "extraction": None}
+    reasons: dict[str, str | None]
+    if private is None:
+        reasons = dict.fromkeys(("feature_distance", "fid", "prdc"), "no folder of private images was given")
+    else:
+        fake, real = Features(seen.features, claimed_N), features_of(classifier, private, "private images")
+        near["feature_distance"], reason = distance(fake, real)
         found = nearness(fake, real, EVALUATION_MODEL, args.k)
         near |= {name: found[name] for name in _NEAR}
-        reasons |= {note.split()[0].lower(): note for note in found["notes"]}  # FID and PRDC
+        reasons = {"feature_distance": reason} | {note.split()[0].lower(): note for note in found["notes"]}
         for name, other in others.items():
-            network = Classifier.open(other, name, features_only=True)
-            fake, real = (
-                Features(
-                    network.see(files.paths, args.batch_size, f"features for {name}").features, files.logits(index)
-                )
-                for files in (images, private)
-            )
-            beside |= _in_features_of(other, name, fake, real, args.k)
-        if student is not None:
-            extraction = _extraction(student, images, claimed, private, clean, index, args)
-    else:
-        reasons = dict.fromkeys(("feature_distance", "fid", "prdc"), "no folder of private images was given")
+            network = open_classifier(other, name, features_only=True)
+            fake, real = (features_of(network, files, f"features for {name}") for files in (images, private))
+            if name == "features":
+                beside["literature"] = nearness(fake, real, LITERATURE, args.k) | {"network": other.record()}
+            else:
+                apart, note = distance(fake, real)
+                beside[name] = {"feature_distance": apart, "note": note, "network": other.record()}
+    if student is not None:
+        learner = train_student(student, [image.path for image in images], claimed_N, len(index.logits), "student")
+        beside["extraction"] = {"student": asdict(student), "private": None, "clean": None}
+        for name, files in (("private", private), ("clean", clean)):
+            if files is not None:
+                attacked = _attacked(files, {image.claims for image in images})
+                beside["extraction"][name] = accuracies(*see(learner, attacked, f"{name} images, student"))
     if "features" not in others:
         reasons["literature"] = "no ImageNet Inception was given (features)"
     reasons["top5_accuracy"] = None if figures["top5_accuracy"] is not None else "top 5 of 5 classes or fewer is all"
-    if clean is not None:
-        own = accuracies(classifier.see(clean.paths, args.batch_size, "clean images"), clean.logits(index))
-    else:
+    if clean is None:
         reasons["clean"] = "no folder of clean images was given"
     report = {
         **figures,
         **near,
         "convention": EVALUATION_MODEL,
         "k": args.k,
-        "classes": len(set(images.classes)),
+        "classes": len({image.claims for image in images}),
         **beside,
-        "extraction": extraction,
         "undefined": {name: reason for name, reason in reasons.items() if reason},
         "classifier": spec.record() | {"logits": index.names},
-        "clean": own,
+        "clean": None if clean is None else accuracies(*see(classifier, clean, "clean images")),
     }
     out = Path(args.out)
     sign("cprt mi-standard", out / "run.json")
-    _write_predictions(out / "prediction.csv", images, claimed, seen, index)
+    _write_predictions(out / "prediction.csv", images, claimed_N, seen, index.names)
     write_json(out / "standard.json", report)
-    files = {"weights": spec.weights} | {name: other.weights for name, other in others.items()}
-    write_run("cprt mi-standard", out, args, files, images={"n": len(images.paths)})
+    inputs = {"weights": spec.weights} | {name: other.weights for name, other in others.items()}
+    write_run("cprt mi-standard", out, args, inputs, images={"n": len(images)})
     first, *more = lines(report)
     print("\n  ".join([f"{args.out}: {first}", *more]))
 
 
-def _in_features_of(spec: ClassifierSpec, name: str, fake: Features, real: Features, k: int) -> dict[str, Any]:
-    """``literature`` or ``embedding`` of the report: what another network's features say."""
-    if name == "features":
-        return {"literature": nearness(fake, real, LITERATURE, k) | {"network": spec.record()}}
-    apart, reason = distance(fake, real)
-    return {name: {"feature_distance": apart, "note": reason, "network": spec.record()}}
-
-
-def _extraction(
-    spec: StudentSpec,
-    images: Files,
-    claimed_N: NDArray[np.int64],
-    private: Files,
-    clean: Files | None,
-    index: ClassIndex,
-    args: StandardArguments,
-) -> dict[str, Any]:
-    """Accuracy of a student of the reconstructions on private images of the attacked classes, and on clean ones."""
-    student = train_student(spec, images.paths, claimed_N, len(index.names), "student")
-    found: dict[str, Any] = {"student": asdict(spec)}
-    for name, files in (("private", private), ("clean", clean)):
-        found[name] = None
-        if files is not None:
-            attacked = files.of_classes(set(images.classes))
-            seen = student.see(attacked.paths, args.batch_size, f"{name} images, student")
-            found[name] = accuracies(seen, attacked.logits(index))
-    return found
+def _attacked(images: Sequence[Image], classes: set[str]) -> list[Image]:
+    """Those of some classes. Raises InputError where there are none."""
+    kept = [image for image in images if image.claims in classes]
+    if not kept:
+        raise InputError(f"{images[0].path.parent.parent}: has no images of the attacked classes")
+    return kept
 
 
 def _write_predictions(
-    path: Path, images: Files, claimed_N: NDArray[np.int64], seen: Outputs, index: ClassIndex
+    path: Path, images: Sequence[Image], claimed_N: Logits, seen: Outputs, names: Sequence[str]
 ) -> None:
-    rank, names, rows = ranks(seen, claimed_N), index.names, []
-    for row, (file, name) in enumerate(zip(images.names, images.classes, strict=True)):
-        top5 = "" if len(names) <= 5 else "yes" if rank[row] < 5 else "no"
-        probabilities = seen.probabilities[row]
-        accepted = "yes" if rank[row] == 0 else "no"
-        confidence = float(probabilities[claimed_N[row]])
-        rows.append((file, name, accepted, top5, confidence, names[int(probabilities.argmax())]))
+    rows = []
+    for image, claimed, rank, odds in zip(images, claimed_N, ranks(seen, claimed_N), seen.probabilities, strict=True):
+        top5 = "" if len(names) <= 5 else "yes" if rank < 5 else "no"
+        accepted, predicted = "yes" if rank == 0 else "no", names[int(odds.argmax())]
+        rows.append((image.name, image.claims, accepted, top5, float(odds[claimed]), predicted))
     write_csv(path, HEADER, rows)
 
 

@@ -8,7 +8,7 @@ another order mean nothing.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +18,18 @@ from cprt.images import is_box
 from cprt.provenance import file_digest
 from cprt.values import read_fields, ruled
 from eval.model_inversion.collection.places import plain_class
+
+
+def _are_once(classes: str | Sequence[str]) -> bool:
+    return isinstance(classes, str) or len(set(classes)) == len(classes)
+
+
+def _is_crop(crop: int | Sequence[int]) -> bool:
+    return crop >= 1 if isinstance(crop, int) else is_box(crop)
+
+
+def _are_three(values: Sequence[float]) -> bool:
+    return len(values) == 3
 
 
 @dataclass(frozen=True)
@@ -50,11 +62,11 @@ class ClassifierSpec:
     architecture: str | None
     weights: str
     num_classes: int = ruled(least=2)
-    classes: Literal["numeric", "sorted"] | list[str] = ruled()
-    crop: int | list[int] | None = ruled()
+    classes: Literal["numeric", "sorted"] | list[str] = ruled(holds=(_are_once, "names of classes, each once"))
+    crop: int | list[int] | None = ruled(holds=(_is_crop, "a number of pixels, or [left, upper, right, lower]"))
     resize: int | None = ruled(least=1)
-    mean: list[float] | None = ruled()
-    std: list[float] | None = ruled()
+    mean: list[float] | None = ruled(holds=(_are_three, "three numbers"))
+    std: list[float] | None = ruled(holds=(lambda std: _are_three(std) and min(std) > 0, "three numbers above 0"))
     interpolation: Literal["antialiased", "plain"] = "antialiased"
     options: dict[str, Any] = field(default_factory=dict)
     key: str | None = None
@@ -64,41 +76,29 @@ class ClassifierSpec:
     def read(row: Mapping[str, Any], where: str) -> ClassifierSpec:
         """From a mapping, as YAML gives it. Raises InputError that begins with ``where`` and names the field."""
         spec = read_fields(ClassifierSpec, row, where)
-        spec._check(where)
-        return spec
 
-    def _check(self, where: str) -> None:
         def fail(name: str, message: str) -> InputError:
             return InputError.at(where, message, field=name)
 
-        if self.library in ("program", "outputs"):
-            looks = () if self.library == "program" else ("crop", "resize", "mean", "std")
-            for name in ("architecture", "key", "prefix", "options", *looks):
-                if getattr(self, name):
-                    raise fail(name, f"must be null or left out where library is {self.library}")
-        elif not (self.architecture or "").replace("_", "").replace(".", "").isalnum():  # timm also takes hub addresses
-            raise fail("architecture", f"{self.architecture!r} is not the name of an architecture")
-        if isinstance(self.classes, list):
-            if len(set(self.classes)) < len(self.classes):
-                raise fail("classes", "names a class twice")
-            if len(self.classes) != self.num_classes:
-                raise fail("classes", f"names {len(self.classes)} classes, but num_classes is {self.num_classes}")
-        if isinstance(self.crop, list):
-            if not is_box(self.crop):
-                raise fail("crop", "must be null, a number of pixels, or [left, upper, right, lower]")
-        elif self.crop is not None and self.crop < 1:
-            raise fail("crop", f"must be at least 1, not {self.crop}")
-        for name in ("mean", "std") if self.library != "outputs" else ():
-            values = getattr(self, name)
-            if values is None or len(values) != 3:
+        inside, looks = ("architecture", "key", "prefix", "options"), ("crop", "resize", "mean", "std")
+        foreign = {"program": inside, "outputs": inside + looks}.get(spec.library, ())
+        for name in foreign:
+            if getattr(spec, name):
+                raise fail(name, f"must be null or left out where library is {spec.library}")
+        # timm would also take addresses of the Hub.
+        if not foreign and not (spec.architecture or "").replace("_", "").replace(".", "").isalnum():
+            raise fail("architecture", f"{spec.architecture!r} is not the name of an architecture")
+        if isinstance(spec.classes, list) and len(spec.classes) != spec.num_classes:
+            raise fail("classes", f"names {len(spec.classes)} classes, but num_classes is {spec.num_classes}")
+        for name in ("mean", "std"):
+            if spec.library != "outputs" and getattr(spec, name) is None:
                 raise fail(name, "must be three numbers")
-            if name == "std" and min(values) <= 0:
-                raise fail("std", "must be more than 0")
-        for name, value in self.options.items():
+        for name, value in spec.options.items():
             if str(name).startswith("pretrained") or not isinstance(value, (bool, int, float)):
                 raise fail(f"options.{name}", "only sizes and switches, and nothing that fetches other weights")
+        return spec
 
-    def index(self, private: Sequence[str] | None, where: str) -> ClassIndex:
+    def index(self, private: Collection[str] | None, where: str) -> ClassIndex:
         """Class name -> logit. ``private`` are the names of the folders of private images, for ``sorted``."""
         if self.classes == "numeric":
             return ClassIndex({str(logit): logit for logit in range(self.num_classes)}, numeric=True)
@@ -108,25 +108,19 @@ class ClassifierSpec:
                 raise InputError.at(where, "sorted needs --private, whose folders are the classes", field="classes")
             names = sorted(private)
             if len(names) != self.num_classes:
-                raise InputError.at(
-                    where,
-                    f"sorted: there are {len(names)} folders of private images, but num_classes is {self.num_classes}",
-                    field="classes",
-                )
+                few = f"there are {len(names)} folders of private images, but num_classes is {self.num_classes}"
+                raise InputError.at(where, f"sorted: {few}", field="classes")
         return ClassIndex({name: logit for logit, name in enumerate(names)}, numeric=False)
 
     def record(self) -> dict[str, Any]:
         """For reports: the weights count by their content."""
-        return {
-            **dataclasses.asdict(self),
-            "weights": Path(self.weights).name,
-            "weights_sha256": file_digest(self.weights),
-        }
+        weights = {"weights": Path(self.weights).name, "weights_sha256": file_digest(self.weights)}
+        return dataclasses.asdict(self) | weights
 
 
 @dataclass(frozen=True)
 class ClassIndex:
-    """Which logit is which class, both ways."""
+    """Which logit is which class; ``logits`` in their order."""
 
     logits: Mapping[str, int]
     numeric: bool
@@ -141,5 +135,4 @@ class ClassIndex:
 
     @property
     def names(self) -> list[str]:
-        """In the order of logits."""
-        return sorted(self.logits, key=lambda name: self.logits[name])
+        return list(self.logits)

@@ -90,21 +90,16 @@ def _read_state(spec: ClassifierSpec) -> dict[str, Any]:
 
 
 def _load(model: nn.Module, state: dict[str, Any], spec: ClassifierSpec) -> None:
-    wanted = model.state_dict()
-    counters = {name for name in wanted if name.endswith(".num_batches_tracked")}  # no part of inference
-    state = {name: wanted[name] for name in counters} | state
-    if not any(name.startswith(_HEADS) for name in wanted):
+    if not any(name.startswith(_HEADS) for name in model.state_dict()):
         state = {name: tensor for name, tensor in state.items() if not name.startswith(_HEADS)}
-    for problem, names in (("lacks", wanted.keys() - state.keys()), ("has no place for", state.keys() - wanted.keys())):
+    try:
+        found = model.load_state_dict(state, strict=False)
+    except RuntimeError as error:  # shapes
+        fault = str(error).splitlines()[1].strip()
+        what = f"does not fit {spec.architecture} with {spec.num_classes} classes ({fault})"
+        raise InputError.at(spec.weights, what) from error
+    into = f"{spec.architecture} of {spec.library} has no place for"
+    for problem, names in (("the file lacks", found.missing_keys), (into, found.unexpected_keys)):
         if names:
-            first, more = min(names), f" and {len(names) - 1} more" if len(names) > 1 else ""
-            subject = "file" if problem == "lacks" else f"{spec.architecture} of {spec.library}"
-            raise InputError.at(spec.weights, f"the {subject} {problem} {first}{more} (see options, key and prefix)")
-    for name, tensor in wanted.items():
-        if tensor.shape != state[name].shape:
-            raise InputError.at(
-                spec.weights,
-                f"{name} has shape {tuple(state[name].shape)}, but {spec.architecture} "
-                f"with {spec.num_classes} classes takes {tuple(tensor.shape)}",
-            )
-    model.load_state_dict(state)
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            raise InputError.at(spec.weights, f"{problem} {min(names)}{more} (see options, key and prefix)")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,9 +17,18 @@ from cprt.records import read_json
 from cprt.tables import read_csv
 from eval.model_inversion.collection.setups import read_setups
 from eval.model_inversion.demo.attacks import STRENGTH, adversarial, clouds, degrade
-from eval.model_inversion.demo.bench import EVALUATION_MODEL, KINDS, TARGETS, images_folder, private_folder, setups
+from eval.model_inversion.demo.bench import (
+    EVALUATION_MODEL,
+    KINDS,
+    TARGETS,
+    Settings,
+    images_folder,
+    private_folder,
+    setups,
+)
 from eval.model_inversion.demo.network_judge import NetworkJudge
 from eval.model_inversion.demo.networks import ARCHITECTURES, stack, train_classifier, unstack
+from eval.model_inversion.demo.run import run_demo
 from eval.model_inversion.demo.summary import by_kind
 
 pytestmark = pytest.mark.slow
@@ -25,12 +36,27 @@ pytestmark = pytest.mark.slow
 NAME = re.compile(r"ID=(\d+)_T=(\d+)_P=(\d+)_CT=(\d\.\d{4})\.png")
 
 
+@dataclass(frozen=True)
+class Demo:
+    """What the demo left in ``out``, and the summary that it returned."""
+
+    out: Path
+    settings: Settings
+    summary: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def demo(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Demo:
+    out = tmp_path_factory.mktemp("demo_mi")
+    return Demo(out, settings, run_demo(out, settings))
+
+
 def rows_of(path: Path) -> list[dict[str, str]]:
     return [row for _, row in read_csv(path).rows]
 
 
-def test_e_accepts_what_the_judge_rejects_and_the_judge_is_right(bench):
-    kinds = bench.summary["kinds"]
+def test_e_accepts_what_the_judge_rejects_and_the_judge_is_right(demo):
+    kinds = demo.summary["kinds"]
     adversarial_n, by_t, by_e, by_judge = (
         sum(kinds[kind][what] for kind in ("someone else", "nobody")) for what in ("n", "T", "E", "judge")
     )
@@ -40,21 +66,21 @@ def test_e_accepts_what_the_judge_rejects_and_the_judge_is_right(bench):
     assert kinds["failure"]["T"] == 0  # by construction
     right, n = (sum(kinds[kind][what] for kind in KINDS) for what in ("judge_right", "n"))
     assert right >= 0.75 * n
-    assert bench.summary["judge"]["hit_rate"] >= bench.summary["judge"]["false_alarm_rate"] + 0.5
+    assert demo.summary["judge"]["hit_rate"] >= demo.summary["judge"]["false_alarm_rate"] + 0.5
 
 
-def test_the_collection_lies_as_the_public_one_and_its_truth_is_complete(bench):
-    assert len(setups(bench.settings)) == 4
-    for setup in setups(bench.settings):
-        folder = images_folder(bench.out, setup)
+def test_the_collection_lies_as_the_public_one_and_its_truth_is_complete(demo):
+    assert len(setups(demo.settings)) == 4
+    for setup in setups(demo.settings):
+        folder = images_folder(demo.out, setup)
         expected = ("collection", "AttackSamples", "Faces", setup.attack, "OtherFaces", setup.target.capitalize())
         assert folder.parts[-7:-1] == expected
-        truth = rows_of(bench.out / "truth" / f"{setup.id}.csv")
+        truth = rows_of(demo.out / "truth" / f"{setup.id}.csv")
         files = sorted((path.parent.name, path.name) for path in folder.rglob("*.png"))
         assert files == sorted((row["class"], row["filename"]) for row in truth)
         per_class = Counter((row["class"], row["kind"]) for row in truth)
-        wanted = dict(zip(KINDS, bench.settings.attacks[setup.attack], strict=True))
-        classes = map(str, range(bench.settings.classes))
+        wanted = dict(zip(KINDS, demo.settings.attacks[setup.attack], strict=True))
+        classes = map(str, range(demo.settings.classes))
         assert per_class == {(name, kind): count for name in classes for kind, count in wanted.items()}
         for row in truth:
             found = NAME.fullmatch(row["filename"])
@@ -62,16 +88,16 @@ def test_the_collection_lies_as_the_public_one_and_its_truth_is_complete(bench):
             assert (row["shows"] == f"private {row['class']}") == (row["kind"] == "true")
         public = [row["shows"] for row in truth if row["shows"].startswith("public")]
         assert len(set(public)) == len(public)
-    assert len(list(private_folder(bench.out).glob("*/*.png"))) == bench.settings.classes * bench.settings.views
+    assert len(list(private_folder(demo.out).glob("*/*.png"))) == demo.settings.classes * demo.settings.views
     views = [
-        path.read_bytes() for part in (private_folder(bench.out), bench.out / "clean") for path in part.rglob("*.png")
+        path.read_bytes() for part in (private_folder(demo.out), demo.out / "clean") for path in part.rglob("*.png")
     ]
     assert len(set(views)) == len(views)  # tested on nothing that was trained on
 
 
-def test_names_say_what_the_target_says(bench):
-    for setup in setups(bench.settings):
-        for row in rows_of(bench.out / "target" / setup.id / "prediction.csv"):
+def test_names_say_what_the_target_says(demo):
+    for setup in setups(demo.settings):
+        for row in rows_of(demo.out / "target" / setup.id / "prediction.csv"):
             found = NAME.fullmatch(row["filename"])
             assert found is not None
             assert found[3] == row["predicted_class"]
@@ -79,44 +105,44 @@ def test_names_say_what_the_target_says(bench):
             assert row["prediction"] == ("yes" if found[3] == row["class"] else "no")
 
 
-def test_adversarial_pictures_stay_near_the_natural_image_of_somebody_else(bench):
-    for setup in setups(bench.settings):
-        sources = sorted((bench.out / "sources" / setup.id).rglob("*.png"))
-        truth = [row for row in rows_of(bench.out / "truth" / f"{setup.id}.csv") if row["kind"] == "someone else"]
+def test_adversarial_pictures_stay_near_the_natural_image_of_somebody_else(demo):
+    for setup in setups(demo.settings):
+        sources = sorted((demo.out / "sources" / setup.id).rglob("*.png"))
+        truth = [row for row in rows_of(demo.out / "truth" / f"{setup.id}.csv") if row["kind"] == "someone else"]
         assert len(sources) == len(truth) > 0
         for source in sources:
-            made = Image.open(images_folder(bench.out, setup) / source.parent.name / source.name)
+            made = Image.open(images_folder(demo.out, setup) / source.parent.name / source.name)
             change = np.abs(np.asarray(made).astype(int) - np.asarray(Image.open(source)).astype(int))
             assert 10 < change.max() <= STRENGTH * 255 + 1
 
 
-def test_judges_write_the_files_of_cprt_mi(bench):
-    for setup in setups(bench.settings):
+def test_judges_write_the_files_of_cprt_mi(demo):
+    for setup in setups(demo.settings):
         truth = {
-            (row["class"], row["filename"]): row["kind"] for row in rows_of(bench.out / "truth" / f"{setup.id}.csv")
+            (row["class"], row["filename"]): row["kind"] for row in rows_of(demo.out / "truth" / f"{setup.id}.csv")
         }
         for judge in ("siamese", "truth"):
-            rows = rows_of(bench.out / "judges" / judge / setup.id / "judge.csv")
+            rows = rows_of(demo.out / "judges" / judge / setup.id / "judge.csv")
             assert list(rows[0]) == ["filename", "class", "response", "label"]
             assert {(row["class"], row["filename"]) for row in rows} == truth.keys() and len(rows) == len(truth)
             assert {row["label"] for row in rows} == {"yes", "no"}
         assert all((row["label"] == "yes") == (truth[row["class"], row["filename"]] == "true") for row in rows)
-        controls = rows_of(bench.out / "judges" / "siamese" / setup.id / "controls.csv")
+        controls = rows_of(demo.out / "judges" / "siamese" / setup.id / "controls.csv")
         assert list(controls[0]) == ["kind", "filename", "class", "response", "label"]
-        pairs = bench.settings.classes * bench.settings.clean
+        pairs = demo.settings.classes * demo.settings.clean
         assert Counter(row["kind"] for row in controls) == {"positive": pairs, "negative": pairs}
 
 
-def test_the_comparison_holds_the_counts_of_the_files(bench):
-    compared = read_json(bench.out / "compare" / "compare.json")["rows"]
+def test_the_comparison_holds_the_counts_of_the_files(demo):
+    compared = read_json(demo.out / "compare" / "compare.json")["rows"]
     assert len(compared) == 8  # four set-ups, the judge and the truth
-    for setup in setups(bench.settings):
+    for setup in setups(demo.settings):
         said = {
             row["filename"] + row["class"]: row["prediction"]
-            for row in rows_of(bench.out / "standard" / setup.id / "prediction.csv")
+            for row in rows_of(demo.out / "standard" / setup.id / "prediction.csv")
         }
         for judge in ("siamese", "truth"):
-            judged = rows_of(bench.out / "judges" / judge / setup.id / "judge.csv")
+            judged = rows_of(demo.out / "judges" / judge / setup.id / "judge.csv")
             cells = Counter((said[row["filename"] + row["class"]], row["label"]) for row in judged)
             (row,) = (row for row in compared if (row["setup"], row["judge"]) == (setup.name, judge))
             assert [row["tp"], row["tn"], row["fp"], row["fn"]] == [
@@ -126,12 +152,12 @@ def test_the_comparison_holds_the_counts_of_the_files(bench):
             assert row["type_i"] > 0 and row["naturals"] > 0
 
 
-def test_cprt_mi_can_ask_a_model_about_the_same_collection(bench):
-    _, found = read_setups(bench.out / "setups.yaml")
-    assert [setup.id for setup in found] == sorted(setup.id for setup in setups(bench.settings))
+def test_cprt_mi_can_ask_a_model_about_the_same_collection(demo):
+    _, found = read_setups(demo.out / "setups.yaml")
+    assert [setup.id for setup in found] == sorted(setup.id for setup in setups(demo.settings))
     for setup in found:
-        assert len(setup.reconstructions) == sum(bench.settings.attacks[setup.facts["attack"]]) * bench.settings.classes
-        assert {len(of_class) for of_class in setup.references.values()} == {bench.settings.views}
+        assert len(setup.reconstructions) == sum(demo.settings.attacks[setup.facts["attack"]]) * demo.settings.classes
+        assert {len(of_class) for of_class in setup.references.values()} == {demo.settings.views}
 
 
 def test_kinds_by_hand():
@@ -149,11 +175,11 @@ def test_kinds_by_hand():
     assert by_kind(rows)["someone else"] == {"n": 1, "T": 1, "E": 0, "judge": 1, "judge_right": 0}
 
 
-def test_the_picture_is_drawn_and_the_record_written(bench):
-    with Image.open(bench.out / "reconstructions.png") as picture:
+def test_the_picture_is_drawn_and_the_record_written(demo):
+    with Image.open(demo.out / "reconstructions.png") as picture:
         assert min(picture.size) > 500
         assert len(set(np.asarray(picture.convert("L")).ravel())) > 100
-    assert (bench.out / "run.json").is_file() and (bench.out / "judges" / "run.json").is_file()
+    assert (demo.out / "run.json").is_file() and (demo.out / "judges" / "run.json").is_file()
 
 
 def test_the_same_seed_gives_the_same_networks_and_pictures():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cprt.errors import InputError
-from eval.model_inversion.standard.classifier import Classifier
+from eval.model_inversion.standard.classifier import open_classifier
 from eval.model_inversion.standard.spec import ClassifierSpec
 
 FILES = ["private/0/a.png", "clean/0/a.png", "1\\b.png"]
@@ -29,7 +29,7 @@ def save(folder: Path, **changes: Any) -> Path:
 
 
 def test_rows_are_found_by_the_end_of_the_path(tmp_path: Path):
-    classifier = Classifier.open(stated(save(tmp_path)), "c")
+    classifier = open_classifier(stated(save(tmp_path)), "c")
     seen = classifier.see([Path("/data/clean/0/a.png"), Path("/data/x/1/b.png"), Path("private/0/a.png")], 8, "x")
     assert seen.features.tolist() == [[2, 3], [4, 5], [0, 1]]
     odds = np.exp(LOGITS - LOGITS.max(axis=1, keepdims=True))
@@ -38,14 +38,14 @@ def test_rows_are_found_by_the_end_of_the_path(tmp_path: Path):
 
 def test_features_alone_need_no_logits(tmp_path: Path):
     path = save(tmp_path, logits=None)
-    seen = Classifier.open(stated(path), "c", features_only=True).see([Path("1/b.png")], 8, "x")
+    seen = open_classifier(stated(path), "c", features_only=True).see([Path("1/b.png")], 8, "x")
     assert seen.features.tolist() == [[4, 5]] and seen.probabilities.shape == (1, 0)
     with pytest.raises(InputError, match="e.npz: field 'logits': is missing"):
-        Classifier.open(stated(path), "c")
+        open_classifier(stated(path), "c")
 
 
 def test_one_row_never_stands_for_two_images(tmp_path: Path):
-    classifier = Classifier.open(stated(save(tmp_path, files=["0/a.png", "x", "y"])), "c")
+    classifier = open_classifier(stated(save(tmp_path, files=["0/a.png", "x", "y"])), "c")
     classifier.see([Path("private/0/a.png")], 8, "x")
     with pytest.raises(InputError, match=r"one row for private/0/a.png and clean/0/a.png: give longer paths"):
         classifier.see([Path("clean/0/a.png")], 8, "x")
@@ -68,7 +68,7 @@ def test_one_row_never_stands_for_two_images(tmp_path: Path):
 )
 def test_what_is_in_doubt_is_refused_in_one_line(tmp_path: Path, changes: dict[str, Any], said: str):
     with pytest.raises(InputError) as caught:
-        Classifier.open(stated(save(tmp_path, **changes)), "c")
+        open_classifier(stated(save(tmp_path, **changes)), "c")
     assert said in str(caught.value) and "\n" not in str(caught.value)
 
 
@@ -76,7 +76,7 @@ def test_what_is_in_doubt_is_refused_in_one_line(tmp_path: Path, changes: dict[s
 def test_what_is_no_archive_is_refused(tmp_path: Path, content: bytes):
     (tmp_path / "e.npz").write_bytes(content)
     with pytest.raises(InputError, match=r"e\.npz: is not an \.npz file of plain arrays"):
-        Classifier.open(stated(tmp_path / "e.npz"), "c")
+        open_classifier(stated(tmp_path / "e.npz"), "c")
 
 
 def test_how_images_were_shown_is_not_stated_twice(tmp_path: Path):

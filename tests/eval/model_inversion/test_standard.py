@@ -25,8 +25,8 @@ from eval.model_inversion.demo.networks import stack
 from eval.model_inversion.metrics.join import read_naturals
 from eval.model_inversion.standard import run as standard
 from eval.model_inversion.standard.accuracy import accuracies
-from eval.model_inversion.standard.classifier import Outputs
 from eval.model_inversion.standard.features import frechet_distance
+from eval.model_inversion.standard.outputs import Outputs
 
 
 @pytest.fixture
