@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cprt.annotation import consensus, stage1, stage2
 from cprt.answers import STATUSES
@@ -62,14 +62,12 @@ class AnnotateArguments:
     taxonomy: str | None = option("YAML that extends the published taxonomy", None)
 
 
-@dataclass(frozen=True)
-class Photo:
+class Photo(NamedTuple):
     id: str
     path: Path
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Command line of ``cprt annotate``."""
     (args,) = parse(AnnotateArguments, argv, prog="cprt annotate", description=__doc__)
     taxonomy = Taxonomy.load(args.taxonomy)
     specs = read_specs(args.annotators, "annotators")
@@ -231,7 +229,10 @@ def write(out: Path, rows: Mapping[str, list[dict[str, Any]]], taxonomy: Taxonom
     write_jsonl(out / "consensus.jsonl", agreed)
     report = {
         "photos": len(by_photo),
-        "annotators": {name: _count(annotated) for name, annotated in rows.items()},
+        "annotators": {
+            name: {status: sum(row["status"] == status for row in annotated) for status in STATUSES}
+            for name, annotated in rows.items()
+        },
         "consensus": len(agreed),
         "consensus_positives": {key: sum(row["labels"][key] for row in agreed) for key in taxonomy.keys},
         "without_consensus": [
@@ -242,10 +243,6 @@ def write(out: Path, rows: Mapping[str, list[dict[str, Any]]], taxonomy: Taxonom
     }
     write_json(out / "report.json", report)
     return report
-
-
-def _count(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    return {status: sum(row["status"] == status for row in rows) for status in STATUSES}
 
 
 def _answers(out: Path, spec: ModelSpec) -> Path:

@@ -91,7 +91,6 @@ class DownloadArguments:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Command line of ``cprt download``."""
     (args,) = parse(DownloadArguments, argv, prog="cprt download", description=__doc__)
     archives, labels = args.wanted()
     out = Path(args.out)

@@ -42,7 +42,6 @@ class ImagesArguments:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Command line of ``cprt images``."""
     (args,) = parse(ImagesArguments, argv, prog="cprt images", description=__doc__)
     report = cache_images(args.images, args.out, args.max_pixels, args.ids, args.quality, args.workers)
     inputs = {"ids": args.ids} if args.ids else None

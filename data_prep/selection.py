@@ -67,7 +67,6 @@ class Candidate:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Command line of ``cprt select``."""
     (args,) = parse(SelectArguments, argv, prog="cprt select", description=__doc__)
     taxonomy = Taxonomy.load(args.taxonomy)
     map_file = args.map or DEFAULT_MAP

@@ -38,7 +38,6 @@ class DemoDataArguments:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Command line of ``cprt demo-data``."""
     (args,) = parse(DemoDataArguments, argv, prog="cprt demo-data", description=__doc__)
     sign("cprt demo-data", Path(args.out) / "run.json")
     for split in _SPLITS:

@@ -32,7 +32,6 @@ class ExportArguments:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Command line of ``cprt export``."""
     (args,) = parse(ExportArguments, argv, prog="cprt export", description=(__doc__ or "").partition("\n")[0])
     taxonomy = Taxonomy.load(args.taxonomy)
     labels = read_labels(args.labels, taxonomy, needed=("labels",))

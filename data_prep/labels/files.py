@@ -165,12 +165,7 @@ def _checked(rows: list[Stated], path: str | Path) -> list[Stated]:
         raise InputError.at(path, "has no rows")
     first: dict[str, str] = {}
     for row in rows:
-        if row.id in first:
-            earlier = first[row.id].removeprefix(f"{path}").lstrip(": ")
-            raise InputError.at(row.where, f"{row.id!r} is there already in {_place(earlier)}", field="id")
-        first[row.id] = row.where
+        if (there := first.setdefault(row.id, row.where)) != row.where:
+            place = there.removeprefix(str(path)).removeprefix(": ").replace(":", "line ")
+            raise InputError.at(row.where, f"{row.id!r} is there already in {place}", field="id")
     return rows
-
-
-def _place(text: str) -> str:
-    return text if text.startswith("row") else f"line {text}"

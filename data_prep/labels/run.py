@@ -39,7 +39,6 @@ class LabelsArguments:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Command line of ``cprt labels``."""
     (args,) = parse(LabelsArguments, argv, prog="cprt labels", description=__doc__)
     taxonomy = Taxonomy.load(args.taxonomy)
     aliases = read_aliases(args.aliases, taxonomy) if args.aliases else {}

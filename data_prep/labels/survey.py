@@ -45,7 +45,6 @@ class SurveyArguments:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Command line of ``cprt survey``."""
     (args,) = parse(SurveyArguments, argv, prog="cprt survey", description=(__doc__ or "").partition("\n")[0])
     taxonomy = Taxonomy.load(args.taxonomy)
     labels = read_labels(args.labels, taxonomy)

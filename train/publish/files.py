@@ -77,12 +77,9 @@ class Source:
 
     def checkpoints(self) -> list[Path]:
         """The run's checkpoint folders, first step first."""
-        found = {}
-        for path in self.folder.iterdir():
-            match = re.fullmatch(r"checkpoint-(\d+)", path.name)
-            if match and path.is_dir() and not path.is_symlink():
-                found[int(match[1])] = path
-        return [found[step] for step in sorted(found)]
+        found = [path for path in self.folder.iterdir() if re.fullmatch(r"checkpoint-\d+", path.name)]
+        folders = [path for path in found if path.is_dir() and not path.is_symlink()]
+        return sorted(folders, key=lambda path: int(path.name.partition("-")[2]))
 
     def base(self, name: str | None, revision: str | None) -> Base:
         """The base model, as ``name`` has it or else the adapter's configuration. Raises InputError for a folder."""
@@ -93,12 +90,8 @@ class Source:
         digest = self.record.get("base_digest")
         was_folder = isinstance(digest, str) and re.fullmatch(r"[0-9a-f]{64}", digest) is not None
         if name is None and (was_folder or not _HUB_NAME.fullmatch(trained_as) or Path(trained_as).exists()):
-            raise InputError.at(
-                file,
-                f"{trained_as!r} is a folder on the machine that trained; give its name on the "
-                "Hub as --base_model ORG/NAME",
-                field="base_model_name_or_path",
-            )
+            said = f"{trained_as!r} is a folder on the machine that trained; give its name on the Hub as --base_model"
+            raise InputError.at(file, f"{said} ORG/NAME", field="base_model_name_or_path")
         base = name or trained_as
         commit = base_commit(self.record, base, revision)
         family = f"{base} {trained_as} {self.processor.get('processor_class')}".lower()
