@@ -12,6 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
@@ -258,7 +259,7 @@ def answer_batch(
         made["revision"] = model.revision
     first = batch[0][1]
     try:
-        generations = model.generate(
+        responses = model.generate(
             _rows(batch), max_new_tokens, first.lead_in, top_logprobs, first.structure, first.guess, prepared
         )
     except InputError as error:
@@ -268,17 +269,6 @@ def answer_batch(
         halves = batch[: len(batch) // 2], batch[len(batch) // 2 :]
         return [row for half in halves for row in answer_batch(model, half, max_new_tokens, top_logprobs)]
     return [
-        (
-            key,
-            Response(
-                generation.text,
-                generation.complete,
-                logprobs=generation.logprobs and read_logprobs({"content": generation.logprobs}),
-                distribution=generation.distribution,
-                lists=generation.lists,
-                willing=generation.willing,
-                made=made,
-            ),
-        )
-        for (key, _, _), generation in zip(batch, generations, strict=True)
+        (key, replace(one, logprobs=one.logprobs and read_logprobs({"content": one.logprobs}), made=made))
+        for (key, _, _), one in zip(batch, responses, strict=True)
     ]

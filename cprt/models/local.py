@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,26 +17,9 @@ from cprt.models.decoding.lookahead import KEEPING, Reading
 from cprt.models.decoding.score_tree import ScoreLook, ScoreReader
 from cprt.models.decoding.writing import write
 from cprt.models.inputs import Inputs, Row
+from cprt.models.spec import Response
 
 _PREFIXES = 4  # shared texts kept at once: one for each prompt that is asked in turn
-
-
-@dataclass(frozen=True)
-class Generation:
-    """What a model wrote, special tokens left out. ``complete`` is False when it ran into the token limit.
-
-    ``distribution``: probability of the scores "0.000" to "1.000" after a lead-in, where it was asked for.
-    ``lists``: probability of the lists of attributes, where it was asked for in a structure with keys (``ListReader``).
-    ``logprobs``: one entry a token of the answer with its most probable alternatives, in the form of an endpoint's.
-    ``willing``: of an answer held to a structure, the share of its probability that a free model gives it (``Held``).
-    """
-
-    text: str
-    complete: bool
-    distribution: dict[str, float] | None = None
-    lists: dict[str, float] | None = None
-    logprobs: list[dict[str, Any]] | None = None
-    willing: float | None = None
 
 
 class LocalModel:
@@ -127,8 +109,8 @@ class LocalModel:
         structure: Structure | None = None,
         guess: Structure | None = None,
         prepared: Any = None,
-    ) -> list[Generation]:
-        """One answer to each row.
+    ) -> list[Response]:
+        """One answer to each row, special tokens left out.
 
         Raises InputError where a row is one that the processor does not take.
 
@@ -174,13 +156,13 @@ class LocalModel:
                 if structure is not None and structure.keys:
                     lists = self._lists.distributions(reading, structure.keys, texts)
         return [
-            Generation(
+            Response(
                 texts[row],
-                not set(ends).isdisjoint(answers[row]),
-                distributions[row],
-                lists[row],
-                None if top_logprobs is None else logprobs[row],
-                math.exp(form.log_willing[row]) if isinstance(form, Held) else None,
+                complete=not set(ends).isdisjoint(answers[row]),
+                logprobs=None if top_logprobs is None else logprobs[row],
+                distribution=distributions[row],
+                lists=lists[row],
+                willing=math.exp(form.log_willing[row]) if isinstance(form, Held) else None,
             )
             for row in range(len(rows))
         ]
