@@ -31,14 +31,24 @@ _KINDS = {
 }
 
 
-def kind_of(path: str | Path) -> str:
-    """What a path is: a file, a folder, a pipe, a socket or a device. Raises InputError where there is nothing."""
+@contextmanager
+def _reading(path: str | Path) -> Iterator[None]:
+    """Whatever a system or a file has against being read becomes an InputError."""
     try:
-        return _KINDS.get(stat.S_IFMT(os.stat(path).st_mode), "a file")
+        yield
     except OSError as error:
         raise InputError.at(path, error.strerror or "cannot be read") from error
-    except ValueError as error:  # a NUL in its name, or half a surrogate pair
-        raise InputError.at(path, "is no file name") from error
+    except UnicodeDecodeError as error:
+        raise InputError.at(path, "is not text in UTF-8") from error
+
+
+def kind_of(path: str | Path) -> str:
+    """What a path is: a file, a folder, a pipe, a socket or a device. Raises InputError where there is nothing."""
+    with _reading(path):
+        try:
+            return _KINDS.get(stat.S_IFMT(os.stat(path).st_mode), "a file")
+        except ValueError as error:  # a NUL in its name, or half a surrogate pair
+            raise InputError.at(path, "is no file name") from error
 
 
 def open_file(path: str | Path) -> BinaryIO:
@@ -46,21 +56,14 @@ def open_file(path: str | Path) -> BinaryIO:
     kind = kind_of(path)
     if kind != "a file":
         raise InputError.at(path, f"is {kind}, not a file")
-    try:
+    with _reading(path):
         return open(path, "rb")
-    except OSError as error:
-        raise InputError.at(path, error.strerror or "cannot be read") from error
 
 
 def read_text(path: str | Path) -> str:
     """A text file in UTF-8, with or without a byte order mark. Raises InputError."""
-    try:
-        with open_file(path) as file:
-            return file.read().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError.at(path, "is not text in UTF-8") from error
-    except OSError as error:
-        raise InputError.at(path, error.strerror or "cannot be read") from error
+    with _reading(path), open_file(path) as file:
+        return file.read().decode("utf-8-sig")
 
 
 def without_halves(text: str) -> str:
