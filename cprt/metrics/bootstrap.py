@@ -82,10 +82,14 @@ def interval(figures: Floats, tail: float = (1 - CONFIDENCE) / 2) -> list[float]
     Args:
         tail: the share beyond each bound.
     """
+    known = _known(figures)
+    return None if known is None else np.percentile(known, [100 * tail, 100 - 100 * tail]).tolist()
+
+
+def _known(figures: Floats) -> Floats | None:
+    """Those that are defined; None where more than 5% are not."""
     known = figures[~np.isnan(figures)]
-    if not len(known) or len(known) < (1 - _MOST_UNDEFINED) * len(figures):
-        return None
-    return [float(bound) for bound in np.percentile(known, [100 * tail, 100 - 100 * tail])]
+    return known if len(known) and len(known) >= (1 - _MOST_UNDEFINED) * len(figures) else None
 
 
 def p_value(differences: Floats) -> float | None:
@@ -93,11 +97,11 @@ def p_value(differences: Floats) -> float | None:
 
     Twice the smaller share of resamples on one side of 0, ties counted on both, and one resample added so that it is
     never 0 (Davison and Hinkley, 1997, ch. 4). With fewer than ten resamples on that side the share is too coarse for a
-    correction over many tests (to resolve p = 1e-5 it would take a million): there p is that of the normal
-    approximation, mean over standard deviation of the resamples (ibid., 2.2), where it is the smaller one.
+    correction over many tests: there p is that of the normal approximation, mean over standard deviation of the
+    resamples (ibid., 2.2), where it is the smaller one.
     """
-    known = differences[~np.isnan(differences)]
-    if len(known) == 0 or len(known) < (1 - _MOST_UNDEFINED) * len(differences):
+    known = _known(differences)
+    if known is None:
         return None
     smaller = min(np.count_nonzero(known <= 0), np.count_nonzero(known >= 0))
     share = float(min(1.0, 2 * (smaller + 1) / (len(known) + 1)))
@@ -166,8 +170,8 @@ def left_out(sums: ArrayLike) -> Floats:
 def spread(without_K: Floats) -> tuple[float, float]:
     """(variance, degrees of freedom) of a figure from its values without each of K clusters.
 
-    The jackknife's variance, and 2K / (kurtosis - 1) degrees of freedom, at most K - 1: where a few clusters decide,
-    there are few. NaN for the variance where the figure is undefined without one of them, and for K = 1.
+    The jackknife's variance, NaN where the figure is undefined without one of them and for K = 1, and
+    2K / (kurtosis - 1) degrees of freedom, at most K - 1: where a few clusters decide, there are few.
     """
     clusters = len(without_K)
     squares = (without_K.mean() - without_K) ** 2 if clusters > 1 else np.full(1, np.nan)
@@ -189,10 +193,7 @@ def student(freedom: float) -> float:
 def cluster_interval(sums: ArrayLike, figure: Callable[[Floats], Floats], weights_BK: Floats) -> list[float] | None:
     """95% interval of ``figure`` of the total of (K, ...) ``sums``, over resamples of the clusters.
 
-    None where the resamples are not ``apart``, as kappa of two who never differ.
-
-    Args:
-        figure: (..., any) totals -> (...), NaN where undefined.
+    None where the resamples are not ``apart``. ``figure``: (..., any) totals -> (...), NaN where undefined.
     """
     freedom = spread(figure(left_out(sums)))[1]
     return apart(widened_interval(figure(totals(sums, weights_BK)), weights_BK.shape[1], freedom))
@@ -218,10 +219,7 @@ def widened_interval(figures_B: Floats, clusters: int, freedom: float) -> list[f
 
 @dataclass(frozen=True)
 class ClusteredShare:
-    """``part`` of ``whole`` rows in clusters, worth as much as ``effective`` independent rows.
-
-    ``freedom``: degrees of freedom with which that is known.
-    """
+    """``part`` of ``whole`` rows in clusters, worth ``effective`` independent ones, known with so much ``freedom``."""
 
     part: int
     whole: int
@@ -239,9 +237,9 @@ class ClusteredShare:
         with np.errstate(invalid="ignore"):  # one cluster alone
             variance, freedom = spread((part - parts) / (whole - wholes))
         share = part / whole
-        if not variance > 0:  # all or none of them, or one cluster alone: each counts as one row (Kish)
-            return ClusteredShare(int(part), int(whole), whole**2 / float((wholes**2).sum()), freedom)
-        return ClusteredShare(int(part), int(whole), share * (1 - share) / variance, freedom)
+        # Where all or none are, or one cluster is alone, each cluster counts as one row (Kish).
+        effective = share * (1 - share) / variance if variance > 0 else whole**2 / float((wholes**2).sum())
+        return ClusteredShare(int(part), int(whole), effective, freedom)
 
     @staticmethod
     def of_counts(

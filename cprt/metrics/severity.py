@@ -155,10 +155,8 @@ def paired_differences(
     """Whether judges of the same images differ: pair -> figure -> ``difference``, ``ci`` and ``p``.
 
     ``difference`` is the figure of a pair's first judge minus that of its second. All are computed on the same
-    resampled images, so what makes an image hard for both cancels; each judge is resampled once, however many pairs it
-    is in.
-    ``ci`` is the 95% percentile interval, ``p`` two-sided. None where a figure is undefined; no interval where all
-    resamples say the same.
+    resampled images, so what makes an image hard for both cancels. ``ci`` is the 95% percentile interval, ``p``
+    two-sided. None where a figure is undefined; no interval where all resamples say the same.
 
     Args:
         truth, true_levels: (N,), only images that all judges have scored.
@@ -219,8 +217,7 @@ def evaluate(
     """The figures of predictions against labels.
 
     Args:
-        labels: (id, level, score) a row, as read (``cprt.records``). The level is taken as it is: it comes from
-            counts, not from the score.
+        labels: (id, level, score) a row, as read (``cprt.records``); the level comes from counts, not from the score.
         predictions: (id, status, score) a row, likewise; the score is None unless the status is "ok".
         resamples: bootstrap resamples; 0 leaves ``ci`` empty of all but coverage. Cost grows as n log n each.
 

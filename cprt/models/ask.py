@@ -76,8 +76,7 @@ class Model:
         """Put the responses to the requests that are ``Missing`` into ``cache``, each durable as soon as it has come.
 
         They are found as they are asked: memory and the wait for the first do not grow with the number of requests.
-        Responses are rows of ``Response``, errors among them. Raises Stopped (an InputError) when the run cannot go on;
-        what has come until then is kept.
+        Raises Stopped (an InputError) when the run cannot go on; what has come until then is kept.
         """
         missing = Missing(self.spec, cache, again, errors)
         if self._endpoint is None:
@@ -200,8 +199,7 @@ def ask(
 ) -> None:
     """Have this process's part of what is missing answered in ``cache``, where ``read_outcomes`` finds it.
 
-    Missing is what has no answer yet, or is to be asked ``again``. Where the run cannot go on, ``model.stopped`` says
-    why; what came until then is kept, and such a model is asked no more.
+    Where the run cannot go on, ``model.stopped`` says why; what came until then is kept, and it is asked no more.
 
     Args:
         requests: in the order in which they are asked; those about the same photos best follow one another. By their

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from cprt.answers.structure import Structure
 from cprt.errors import InputError
@@ -25,8 +25,8 @@ _PREFIXES = 4  # shared texts kept at once: one for each prompt that is asked in
 class LocalModel:
     """Greedy generation, batched and padded on the left.
 
-    For Qwen3-VL the text that all rows of a batch begin with is computed once a run, and photos that were encoded for
-    one prompt are not encoded again for the next. Neither changes an answer; ``share_prefix`` False leaves it out.
+    For Qwen3-VL the text that all rows of a batch begin with is computed once a run, and photos are not encoded anew
+    for the next prompt. Neither changes an answer; ``share_prefix`` False leaves it out.
     """
 
     def __init__(
@@ -149,8 +149,7 @@ class LocalModel:
             else:
                 answers = self._generate(inputs, max_new_tokens, form, listen)
             texts = self.processor.batch_decode(answers, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-            distributions: Sequence[dict[str, float] | None] = [None] * len(rows)
-            lists: Sequence[dict[str, float] | None] = [None] * len(rows)
+            distributions = lists = cast("Sequence[dict[str, float] | None]", [None] * len(rows))
             if look is not None:
                 distributions = look.distributions(reading, texts)
                 if structure is not None and structure.keys:

@@ -7,6 +7,7 @@ holds little more than a key for each.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import chain, groupby, islice
@@ -86,8 +87,8 @@ def in_batches(
 ) -> Generator[list[Keyed], None, None]:
     """Requests that differ only in their photo together, others with those of as many images; the largest first.
 
-    All prompts about the same photos follow one another, so that a model encodes these photos once. This is an order of
-    ``WINDOW`` requests at a time: further photos are not looked at before.
+    All prompts about the same photos follow one another, so that a model encodes these once. ``WINDOW`` requests are
+    ordered at a time.
     """
     for window in _in_lists(missing(requests), WINDOW):
         areas = {path: _pixels(path) for _, request in window for path in request.images}
@@ -128,15 +129,10 @@ def _pixels(path: Path) -> int:
 
 
 def hash_photos(photos: Iterable[Path]) -> None:
-    """Work out the digests of photos on all cores, so that the keys of requests about them take no time.
-
-    One that cannot be read is passed over; its key says so.
-    """
+    """Work out photos' digests on all cores, so that keys of requests take no time; one that cannot be read is left."""
 
     def work(path: Path) -> None:
         with suppress(OSError):
             image_digest(path)
 
-    paths = list(dict.fromkeys(photos))
-    for _ in in_parallel(work, paths, "photos"):
-        pass
+    deque(in_parallel(work, list(dict.fromkeys(photos)), "photos"), maxlen=0)

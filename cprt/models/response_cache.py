@@ -64,12 +64,11 @@ def read_cache(path: str | Path) -> dict[str, Row]:
 class ResponseCache:
     """An append-only JSON Lines file of ``{"key": ..., "answer": {...}}``, for one writer at a time.
 
-    A row is on disk when ``put`` returns. A row cut off by a kill is dropped when the file is opened again. An answer
-    that is ``{"error": ...}`` is kept to be seen, yet does not count as an answer: its key is not ``in`` the cache, so
-    that the next run asks again. Where a key has several rows the last one is its answer.
+    A row is on disk when ``put`` returns; one cut off by a kill is dropped when the file is opened again. An answer
+    ``{"error": ...}`` is kept to be seen, yet its key is not ``in`` the cache, so that the next run asks again. The
+    last row of a key is its answer. In memory is only where in its file each answer begins.
 
-    The processes of a run on several cards have a file each, and read one another's: nothing is asked twice, whatever
-    number of processes asked it. In memory is only where in its file each answer begins.
+    The processes of a run on several cards have a file each, and read one another's, so that nothing is asked twice.
 
     Args:
         path: the file of a process that is alone.
@@ -144,9 +143,8 @@ class ResponseCache:
 class CacheWriter:
     """Puts answers into a cache from a thread of its own, so that whoever asks need not wait for the disk.
 
-    One ``put`` takes all that has arrived meanwhile (group commit): with many answers a second they share an fsync,
-    with few each is on disk at once. Leaving the ``with`` block waits for the rest. A fault of the disk is raised by
-    the next ``keep`` and on leaving.
+    One ``put`` takes all that has arrived meanwhile (group commit). Leaving the ``with`` block waits for the rest. A
+    fault of the disk is raised by the next ``keep`` and on leaving.
 
     Args:
         kept: called with the number of answers that have just become durable, from the writing thread.
@@ -224,10 +222,7 @@ class _Places:
 
 
 def _rows(file: Any, path: str | Path) -> Iterator[tuple[str, Row, int]]:
-    """Key and answer of every whole row, and where it ends.
-
-    A last line without an end that is no beginning of a row of ours is not cut off: the file is something else.
-    """
+    """Key and answer of every whole row, and where it ends; a last line may be the beginning of one."""
     end = 0
     for number, line in enumerate(file, start=1):
         try:

@@ -41,10 +41,8 @@ def _image_digest(path: Path, modified: int) -> str:
 class Request:
     """One call: ``messages`` whose ``{"type": "image"}`` parts stand where ``images`` go, in order.
 
-    ``lead_in``: a local model is to say as well how probable each score is after this text; an empty one stands for its
-    own answer up to the score (see ``LocalModel.generate``). An endpoint is asked for ``top_logprobs`` instead.
-    ``structure``: the form that the answer is held to. ``guess``: that which it most likely has, held to it or not, so
-    that a local model takes fewer steps to it; it changes no answer.
+    ``lead_in``, ``structure`` and ``guess`` are as ``LocalModel.generate`` has them. An endpoint is asked for
+    ``top_logprobs`` in place of a lead-in, and makes no use of a guess.
     """
 
     messages: Messages
@@ -65,11 +63,10 @@ class Response:
         usage: tokens, as the endpoint counts them.
         logprobs: one entry a token in an endpoint's form, when they were asked for.
         dropped: options that the endpoint refused and this response was made without: "temperature", "logprobs",
-            "response_format" (the form of a structured answer; also where it took the form and did not keep to it).
-        distribution: of a local model, score string -> probability, when a request's ``lead_in`` asks for it.
-        lists: of a local model, keys with commas between -> probability, where ``lead_in`` is there and lists are.
-        willing: of a local model's answer that was held to a structure: the share of its probability that a free model
-            gives it (see ``cprt.models.decoding.grammar.Held``).
+            "response_format" (also where it took a structured answer's form and did not keep to it).
+        distribution, lists: of a local model, with a ``lead_in``: score -> probability, and keys with commas between
+            -> probability (``ScoreReader``, ``ListReader``).
+        willing: of an answer held to a structure, the share of its probability that a free model gives it (``Held``).
         made: how a local model ran: photos in the batch, precision, kind of device, revision, image size. The shape of
             a batch alone can flip a near-tied token in bfloat16.
     """
@@ -214,9 +211,8 @@ class ModelSpec:
         }
         if self.base_url is None:
             listed = {} if self.top_logprobs is None else {"top_logprobs": self.top_logprobs}
-            return (
-                common | {"adapter": model_digest(self.adapter) if self.adapter else None, "dtype": self.dtype} | listed
-            )
+            adapter = model_digest(self.adapter) if self.adapter else None
+            return {**common, "adapter": adapter, "dtype": self.dtype, **listed}
         return common | {
             "endpoint": None if self.revision else self.base_url.rstrip("/"),
             "temperature": self.temperature,
