@@ -123,11 +123,9 @@ def _unknown_option(parser: argparse.ArgumentParser, argv: Sequence[str]) -> str
     Most often it is what was meant: a name misspelt is a required one missing.
     """
     known = parser._option_string_actions
-    for word in itertools.takewhile(lambda word: word != "--", argv):
-        name = word.partition("=")[0]
-        if name.startswith("--") and " " not in name and name not in known:
-            return f"unknown argument {name}{_near_option(name, {option.lstrip('-') for option in known})}; "
-    return ""
+    names = (word.partition("=")[0] for word in itertools.takewhile(lambda word: word != "--", argv))
+    name = next((one for one in names if one.startswith("--") and " " not in one and one not in known), None)
+    return f"unknown argument {name}{_near_option(name, {one.lstrip('-') for one in known})}; " if name else ""
 
 
 def _near_option(word: str, options: Iterable[str]) -> str:
@@ -274,10 +272,9 @@ def check_values(values: Mapping[str, tuple[Any, int | None]], kinds: Sequence[t
 
 def _options(kinds: Sequence[type]) -> dict[str, tuple[Any, Any]]:
     """Option name -> (type hint, choices or None)."""
-    options = {}
-    for kind in kinds:
-        hints = typing.get_type_hints(kind)
-        for field in dataclasses.fields(kind):
-            if field.init:
-                options[field.name] = hints[field.name], field.metadata.get("choices")
-    return options
+    return {
+        field.name: (hints[field.name], field.metadata.get("choices"))
+        for kind, hints in ((kind, typing.get_type_hints(kind)) for kind in kinds)
+        for field in dataclasses.fields(kind)
+        if field.init
+    }

@@ -113,13 +113,11 @@ class Annotation:
 class Prediction:
     """One answer of one model. Scores are null unless ``status`` is ok; ``error`` says what went wrong.
 
-    What only structured answers have is left out of other rows:
+    What only structured answers have is left out of other rows: ``willing`` (``cprt.models.decoding.grammar.Held``),
+    and what follows from probabilities of lists of attributes (``cprt.guidance.risk.Risk``):
 
     Attributes:
-        willing: the share of the answer's probability that a free model gives it, 1 where the form forbade nothing that
-            it would have written (``cprt.models.decoding.grammar.Held``). None at an endpoint.
-        mean_score, level_mean_score, likeliest_score: by the exact function from probabilities of lists of attributes
-            (``cprt.guidance.risk.Risk``): over all lists, those of the most probable level, the most probable one.
+        mean_score, level_mean_score, likeliest_score: over all lists, those of the most probable level, the first one.
         score_deviation, score_band: standard deviation over all lists, and between which scores 90% of them lie.
         list_mass: the probability of the lists that were found.
         attribute_probabilities: key -> probability that it is present.
@@ -152,9 +150,9 @@ class Prediction:
 
 
 def read_labels(path: str | Path, taxonomy: Taxonomy | None = None, needed: Collection[str] = ()) -> list[Label]:
-    """All rows of a labels file. Raises InputError, also for an id that is there twice and for a file without rows.
+    """All rows of a labels file; of image and labels, none may lack what is ``needed``.
 
-    ``needed``: of image and labels, what no row may lack.
+    Raises InputError, also for an id that is there twice and for a file without rows.
     """
     keys = (taxonomy or Taxonomy.default()).keys
 

@@ -22,8 +22,7 @@ class Table:
     Attributes:
         line: of the header.
         columns: its names in lower case, without spaces around them.
-        cells: (line on which it starts, cells) of every row below. Cells are kept as they are, with their line breaks;
-            only spaces and tabs around them go.
+        cells: (line on which it starts, cells) of every row below, without spaces and tabs around them.
     """
 
     path: str | Path

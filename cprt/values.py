@@ -150,13 +150,10 @@ def read_fields(
     hidden: tuple[str, ...] = (),
     loose: bool = False,
 ) -> T:
-    """A dataclass, and those inside it, from a mapping as YAML and JSON have them.
-
-    A whole number is a float where the field is one.
+    """A dataclass, and those inside it, from a mapping as YAML and JSON have them; a whole number may be a float.
 
     Args:
-        where, line: what errors begin with.
-        within: what names of fields begin with there.
+        where, line, within: what errors, and names of fields in them, begin with.
         hidden: fields whose values are not shown.
         loose: fields that are not known are left alone, and one that may be null may be missing.
 

@@ -39,7 +39,7 @@ Labels = dict[str, float]
 Outcomes = Mapping[str, Outcome[Any]]
 
 RETRY = ("refused", "unparsed")
-STAGE1_TOKENS, STAGE2_TOKENS = 25, 8  # an attribute; for the estimate
+STAGE1_TOKENS, STAGE2_TOKENS = 25, 8  # of an answer, an attribute; for the estimate
 
 
 @dataclass
@@ -188,10 +188,9 @@ class Annotator:
 
 
 def estimate(annotator: Annotator, cache: ResponseCache, retry: Sequence[str]) -> str:
-    """What a run would take, in one line.
+    """What a run would take, in one line, reasoning left out.
 
     Rule: four characters of text are a token, and so are 32 x 32 pixels of a photo (as Qwen3-VL counts; others differ).
-    An answer of stage one takes 25 tokens an attribute, one of stage two 8. Reasoning comes on top.
     """
     spec, attributes = annotator.spec, len(annotator.taxonomy.keys)
     again = annotator.again(cache, retry)

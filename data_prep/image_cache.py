@@ -61,13 +61,15 @@ def cache_images(
 ) -> dict[str, Any]:
     """Fill the cache ``out`` from the folder ``images`` and say what became of every file.
 
-    Returns counts that add up: ``files`` = ``cached`` + ``quarantined``, ``cached`` = ``made`` + ``unchanged``; with
-    ``ids``, ``asked`` = ``files`` + ``missing``, and the missing ones by name. ``without_source`` names what lies in
-    the cache of photos that are gone. Raises InputError for folders that cannot be used.
+    Returns counts that add up: ``files`` = ``cached`` + ``quarantined``, ``cached`` = ``made`` + ``unchanged``,
+    ``asked`` = ``files`` and the ``missing`` of ``ids``. ``without_source`` names what lies in the cache of photos that
+    are gone. Raises InputError for folders that cannot be used.
     """
     index = ImageIndex(images, unlisted=True)
     out = Path(out)
-    _check_apart(index, out)
+    photos, cache = index.start.resolve(), out.resolve()
+    if photos.is_relative_to(cache) or cache.is_relative_to(photos):  # it would be searched for photos, or replace them
+        raise InputError.at(out, f"the cache must lie apart from the photos in {index.start}")
     wanted, missing = _asked(index, ids) if ids else (index.paths, [])
     reasons = {} if ids else {**index.others, **index.unlisted}
     files = len(wanted) + len(reasons)
@@ -115,13 +117,6 @@ def cache_images(
         "missing": missing,
         "without_source": gone,
     }
-
-
-def _check_apart(index: ImageIndex, out: Path) -> None:
-    """The cache must not be searched as a part of the photos, still less replace them."""
-    photos, cache = index.start.resolve(), out.resolve()
-    if photos.is_relative_to(cache) or cache.is_relative_to(photos):
-        raise InputError.at(out, f"the cache must lie apart from the photos in {index.start}")
 
 
 def _asked(index: ImageIndex, ids: str | Path) -> tuple[list[str], list[str]]:
@@ -199,10 +194,8 @@ def _print(report: dict[str, Any], out: str) -> None:
     print(f"{out}: {report['cached']:,} of {report['asked']:,} photos ({did}; {report['bytes'] / 1e6:,.1f} MB)")
     if report["quarantined"]:
         print(f"  {report['quarantined']:,} cannot be used: {out}/quarantine.jsonl says why")
-    for key, what in (
-        ("missing", "asked for and not there"),
-        ("without_source", "in the cache, yet no longer among the photos"),
-    ):
+    gone = "in the cache, yet no longer among the photos"
+    for key, what in (("missing", "asked for and not there"), ("without_source", gone)):
         if names := report[key]:
             print(one_line(f"  {len(names):,} {what}: {first_few(names)}"))
 

@@ -115,15 +115,8 @@ def read_vispr(folder: str | Path, split: str, images: str | Path | None = None)
         if safe and private:
             contradictory.append(id)
         rows.append(VisprRow(id, image, private, safe and not private))
-    return VisprSplit(
-        split=split,
-        rows=rows,
-        missing_images=missing_images,
-        missing_annotations=[id for id in listed if id not in there],
-        unlisted=sorted(there - set(listed)),
-        contradictory=contradictory,
-        has_list=bool(found),
-    )
+    missing_annotations, unlisted = [id for id in listed if id not in there], sorted(there - set(listed))
+    return VisprSplit(split, rows, missing_images, missing_annotations, unlisted, contradictory, bool(found))
 
 
 def _read_list(path: Path, name: str) -> list[str]:

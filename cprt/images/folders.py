@@ -75,15 +75,13 @@ def image_root(folder: str | Path) -> Path:
 class ImageIndex:
     """Finds images by the ids that label files use: a file name, with or without extension and folder.
 
-    Raises InputError for a folder that cannot be searched, unless ``unlisted`` may be: its photos would be missing
-    without a word.
+    Raises InputError for a folder that cannot be searched, unless ``unlisted`` may be.
 
     Attributes:
         root: what all paths are relative to.
         start: the folder that was searched, ``root`` or ``root/images``.
         paths: every image, hidden files and folders left out.
-        others: every other file, and links to folders, with the reason.
-        unlisted: folders that cannot be searched, with the reason.
+        others, unlisted: every other file and link to a folder, and folders that cannot be searched, with the reason.
     """
 
     def __init__(self, folder: str | Path, unlisted: bool = False):

@@ -39,8 +39,6 @@ class LocalModel:
         max_pixels: int | None = None,
         share_prefix: bool = True,
     ):
-        if adapter is not None:
-            read_config(adapter)
         self._checkpoint = model, revision
         processor = self._load_processor(adapter, max_pixels)
         loaded = load_model(model, revision, dtype=dtype)
@@ -56,8 +54,6 @@ class LocalModel:
         """
         from peft import PeftModel
 
-        if adapter is not None:
-            read_config(adapter)
         processor = self._load_processor(adapter, max_pixels)
         check_fit(adapter or self._checkpoint[0], self.model, processor)
         model = self.model.unload() if isinstance(self.model, PeftModel) else self.model
@@ -67,8 +63,10 @@ class LocalModel:
 
     def _load_processor(self, adapter: str | None, max_pixels: int | None) -> Any:
         """An adapter's folder holds the processor it was trained with, pixel cap included."""
-        if adapter is not None and (Path(adapter) / "processor_config.json").is_file():
-            return load_processor(adapter, None, max_pixels)
+        if adapter is not None:
+            read_config(adapter)
+            if (Path(adapter) / "processor_config.json").is_file():
+                return load_processor(adapter, None, max_pixels)
         return load_processor(*self._checkpoint, max_pixels)
 
     @classmethod
@@ -91,7 +89,7 @@ class LocalModel:
         self._encoded: tuple[Any, Any] | None = None  # the pixels encoded last, and what came of them
         self._reader = Inputs(processor, self.model_type)
         self._scores = ScoreReader(processor.tokenizer)
-        self._lists = ListReader(processor.tokenizer)
+        self._lists = ListReader(self._scores.encode)
         size = model.get_output_embeddings().weight.shape[0]
         self._grammars = Grammars(processor.tokenizer, size, self.decoding["eos_token_id"])
 

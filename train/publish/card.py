@@ -31,11 +31,9 @@ def model_card(
     measured: Measured | None = None,
     prompt: Prompt | None = None,
 ) -> str:
-    """The whole README.md, metadata first.
+    """The whole README.md, metadata first, from the run ``record`` as it is published.
 
-    Args:
-        record: the run record as it is published.
-        repo: ORG/NAME on the Hub; of an adapter that stays here, its folder's name.
+    ``repo``: ORG/NAME on the Hub; of an adapter that stays here, its folder's name.
     """
     from huggingface_hub import ModelCard, ModelCardData
 

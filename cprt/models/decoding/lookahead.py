@@ -19,9 +19,8 @@ KEEPING = ("qwen3_vl", "mllama")  # families whose keys and values are kept; oth
 class TokenTree:
     """Sequences of tokens with their beginnings shared. Node 0 is what stands before; every other carries a token.
 
-    Attributes:
-        nodes: tokens from the root -> number of the node; parents before children.
-        tokens, parents, depths: of each node but the root.
+    ``nodes`` are tokens from the root -> number of the node, parents before children; ``tokens``, ``parents`` and
+    ``depths`` those of each node but the root.
     """
 
     def __init__(self, paths: Iterable[tuple[int, ...]]):

@@ -25,8 +25,7 @@ def write(
     """The tokens of each row's answer, its end included, ``most`` of them if it has not ended by then.
 
     Args:
-        reading: prompts that nothing has been read behind.
-        ends: tokens that end an answer.
+        reading: prompts that nothing has been read behind; ends: tokens that end an answer.
         form: what the answers are guessed to be like, or held to.
         scores: what looks at all scores where an answer comes to its own.
         listen: called at each token with rows, what they go on with, and the logits of that, (rows, V).
