@@ -14,8 +14,9 @@ from typing import Any
 
 from cprt.config import option, parse, run
 from cprt.errors import InputError
+from cprt.files import write_bytes
 from cprt.images import ImageIndex
-from cprt.pages.card import data_card, draw_card
+from cprt.pages.card import card_picture, data_card
 from cprt.pages.words import first_few
 from cprt.provenance import run_path, sign, write_run
 from cprt.records import Label, write_jsonl
@@ -55,7 +56,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     write_jsonl(args.out, labels)
     if args.card and labels:
         name = Path(args.out).stem
-        draw_card(Path(args.out).with_name(f"{name}.card.png"), data_card({name: labels}, taxonomy), taxonomy)
+        picture = card_picture(data_card({name: labels}, taxonomy), taxonomy)
+        write_bytes(Path(args.out).with_name(f"{name}.card.png"), picture)
     write_run("cprt labels", args.out, args, {"input": args.input}, taxonomy=taxonomy.digest, report=report)
     _print(report, args.out)
 

@@ -18,8 +18,9 @@ from typing import Any
 from cprt.answers import render
 from cprt.config import option, parse, run
 from cprt.errors import InputError
+from cprt.files import write_bytes
 from cprt.images import check_ratio, image_root, in_parallel, load_image, raise_first
-from cprt.pages.card import data_card, draw_card
+from cprt.pages.card import card_picture, data_card
 from cprt.prompts import PROMPTS, TARGETS, Prompt, build
 from cprt.provenance import sign, write_run
 from cprt.records import Label, Pair, read_labels, write_json, write_jsonl
@@ -130,7 +131,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         write_jsonl(out / f"{name}.jsonl", rows)
     write_jsonl(out / "holdout_labels.jsonl", holdout)
     write_json(out / "card.json", card)
-    draw_card(out / "card.png", card, taxonomy)
+    write_bytes(out / "card.png", card_picture(card, taxonomy))
     inputs = {"labels": args.labels, **{f"exclude_{i}": file for i, file in enumerate(args.exclude)}}
     write_run("cprt pairs", out, args, inputs, **facts)
     _report(args, parts, card)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -141,15 +142,16 @@ def _without_loading(content: Any) -> Any:
     return [_without_loading(value) for value in content] if isinstance(content, list) else content
 
 
-def _texts(content: Any, field: str = "") -> list[tuple[str, str]]:
+def _texts(content: Any, field: str = "") -> Iterator[tuple[str, str]]:
     """(dotted field, text) for every text and key in JSON."""
-    if isinstance(content, dict):
-        fields = {key: f"{field}.{key}".lstrip(".") for key in content}
-        below = [found for key, value in content.items() for found in _texts(value, fields[key])]
-        return [(fields[key], key) for key in content] + below
-    if isinstance(content, list):
-        return [found for value in content for found in _texts(value, field)]
-    return [(field, content)] if isinstance(content, str) else []
+    if isinstance(content, str):
+        yield field, content
+    for key, value in content.items() if isinstance(content, dict) else ():
+        below = f"{field}.{key}".lstrip(".")
+        yield below, key
+        yield from _texts(value, below)
+    for value in content if isinstance(content, list) else ():
+        yield from _texts(value, field)
 
 
 def _refuse_absent(path: Path) -> None:
