@@ -28,7 +28,7 @@ from cprt.scoring import severity
 from cprt.taxonomy import LEVELS, Taxonomy
 from cprt.values import read_fields
 from data_prep.labels.files import Stated, read_bench
-from data_prep.vispr import LABEL, SPLITS, VisprRow, read_vispr
+from data_prep.vispr import LABEL, ODD, SPLITS, VisprRow, read_vispr
 
 DEFAULT_MAP = Path(__file__).with_name("vispr_map.yaml")
 RULES = ("sensitive", "safe", "level_2_without_face")
@@ -161,16 +161,14 @@ def _print(out: Path, report: Mapping[str, Any]) -> None:
     print(f"{out}: {report['candidates']} candidates of {report['photos']} photos")
     for rule in RULES:
         print(f"  {rule:<22}{report['rules'][rule]:>7}  ({report['rules_alone'][rule]} by this rule alone)")
-    for name in ("missing_images", "missing_annotations", "unlisted", "contradictory"):
+    for name in ODD:
         names = report["vispr"][name]
         if names:
             print(f"  {name.replace('_', ' ')}: {len(names)}: {first_few(names)} (see report.json)")
     if "released" in report:
         released = report["released"]
-        print(
-            f"released: {released['released']} photos, {released['both']} of them chosen here too, "
-            f"{released['only_selected']} chosen only here, {released['only_released']} only there"
-        )
+        print("released: {released} photos, {both} of them chosen here too,".format(**released), end=" ")
+        print("{only_selected} chosen only here, {only_released} only there".format(**released))
         print("  mapped level (rows) by released level (columns 1 to 4):")
         for level, row in zip(LEVELS, released["mapped_by_released_level"], strict=True):
             print(f"  level {level}" + "".join(f"{cell:>7}" for cell in row))

@@ -18,6 +18,7 @@ from cprt.values import read_fields, ruled
 
 SPLITS = ("train", "val", "test")
 SAFE = "a0_safe"
+ODD = ("missing_images", "missing_annotations", "unlisted", "contradictory")
 LABEL = re.compile(r"a\d+_\w+")
 
 
@@ -67,17 +68,10 @@ class VisprSplit:
 
     def report(self) -> dict[str, Any]:
         """Counts that add up, and the names. ``listed`` = ``rows`` + missing images + missing annotations."""
-        return {
-            "split": self.split,
-            "has_list": self.has_list,
-            "listed": len(self.rows) + len(self.missing_images) + len(self.missing_annotations),
-            "rows": len(self.rows),
-            "safe": sum(row.safe for row in self.rows),
-            "missing_images": self.missing_images,
-            "missing_annotations": self.missing_annotations,
-            "unlisted": self.unlisted,
-            "contradictory": self.contradictory,
-        }
+        rows, names = len(self.rows), {name: getattr(self, name) for name in ODD}
+        listed = rows + len(self.missing_images) + len(self.missing_annotations)
+        about = {"split": self.split, "has_list": self.has_list, "listed": listed, "rows": rows}
+        return {**about, "safe": sum(row.safe for row in self.rows), **names}
 
 
 def read_vispr(folder: str | Path, split: str, images: str | Path | None = None) -> VisprSplit:

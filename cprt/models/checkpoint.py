@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import torch
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
+AS_TENSORS = {"padding": True, "add_special_tokens": False, "return_tensors": "pt"}  # a template writes special tokens
 
 # What transformers reads of a folder beside its weights; each holds one JSON object.
 _JSON = (
@@ -187,13 +188,7 @@ def _check_processor(model: str, processor: Any) -> None:
         text = processor.apply_chat_template(_PROBE, add_generation_prompt=True)
         if text.count("Look.") != 1 or text.count("So?") != 1:
             raise InputError(f"{model}: its chat template does not render a question once")
-        inputs = processor(
-            text=[text],
-            images=[[Image.new("RGB", (64, 64), "grey")]],
-            padding=True,
-            add_special_tokens=False,
-            return_tensors="pt",
-        )
+        inputs = processor(text=[text], images=[[Image.new("RGB", (64, 64), "grey")]], **AS_TENSORS)
         if not torch.isfinite(inputs["pixel_values"]).all():
             raise InputError(f"{model}: its image processor turns a photo into NaN or infinity")
 

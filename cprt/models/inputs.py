@@ -12,7 +12,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cprt.errors import InputError
-from cprt.models.checkpoint import first_line, special_token
+from cprt.models.checkpoint import AS_TENSORS, first_line, special_token
 from cprt.prompts import Messages, arrange
 
 if TYPE_CHECKING:
@@ -70,12 +70,6 @@ class Inputs:
         ]
         images = [list(images) for _, images in rows] if any(images for _, images in rows) else None
         try:
-            return processor(
-                text=texts,
-                images=images,
-                padding=True,
-                add_special_tokens=False,  # the template wrote them
-                return_tensors="pt",
-            )
+            return processor(text=texts, images=images, **AS_TENSORS)
         except (ValueError, ArithmeticError, RuntimeError) as error:  # such as an aspect ratio above its limit
             raise InputError(f"the model's processor does not take it ({first_line(error)})") from error

@@ -45,16 +45,9 @@ def draw_embeddings(path: str | Path, embeddings: Floats, levels: Ints, counts: 
     for level, color in zip(LEVELS, LEVEL_COLORS, strict=True):
         chosen = levels == level
         if chosen.any():
+            label, area = f"level {level}  ({counts[chosen].sum():,} rows)", 6 + 10 * np.log2(counts[chosen])
             x, y = coordinates[chosen].T
-            panel.scatter(
-                x,
-                y,
-                s=6 + 10 * np.log2(counts[chosen]),
-                color=color,
-                alpha=0.55,
-                linewidths=0,
-                label=f"level {level}  ({counts[chosen].sum():,} rows)",
-            )
+            panel.scatter(x, y, s=area, color=color, alpha=0.55, linewidths=0, label=label)
     shares = [*explained, 0.0][:2]
     panel.set_xlabel(f"first principal axis ({shares[0]:.0%} of the variance)")
     panel.set_ylabel(f"second principal axis ({shares[1]:.0%})")
@@ -82,14 +75,8 @@ def draw_scores(
     for level, (low, top), color in zip(LEVELS, taxonomy.bands, LEVEL_COLORS, strict=True):
         chosen = levels == level
         panel.axhspan(low, top, color=color, alpha=0.1, linewidth=0)
-        panel.scatter(
-            lexicographic[chosen],
-            scores[chosen],
-            s=9,
-            color=color,
-            linewidths=0,
-            label=f"level {level}  ({chosen.sum():,} combinations)",
-        )
+        name = f"level {level}  ({chosen.sum():,} combinations)"
+        panel.scatter(lexicographic[chosen], scores[chosen], s=9, color=color, linewidths=0, label=name)
     for counts, above in _landmarks(taxonomy):
         x, y = int(np.dot(counts, taxonomy.weights)), severity(counts, taxonomy).score
         text = f"({', '.join(map(str, counts))})  {y:.3f}"

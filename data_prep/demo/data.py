@@ -22,7 +22,7 @@ from cprt.provenance import sign, write_run
 from cprt.records import write_json
 from cprt.taxonomy import Taxonomy
 from data_prep.demo.drawings import SIGNS, draw
-from data_prep.labels.export import binary_labels
+from data_prep.labels.export import bench_row
 
 MOST_ATTRIBUTES = 5
 _SPLITS = {"val": ("cprt_train.json", 1), "test": ("cprt_test.json", 2)}  # label file, stream of the seed
@@ -59,22 +59,12 @@ def _write_split(out: Path, split: str, count: int, seed: int, size: int) -> Non
         keys = draw_attributes(rng)
         id = f"2017_{stream}{number:07d}"
         draw(keys, rng, size).save(out / "images" / folder / f"{id}.jpg", quality=92)
-        annotation = {
-            "id": id,
-            "image_path": f"images/{folder}/{id}.jpg",
-            "labels": [SIGNS[key].vispr for key in keys] or ["a0_safe"],
-        }
+        labels = [SIGNS[key].vispr for key in keys] or ["a0_safe"]
+        annotation = {"id": id, "image_path": f"images/{folder}/{id}.jpg", "labels": labels}
         (out / "annotations" / folder / f"{id}.json").write_text(json.dumps(annotation) + "\n", encoding="utf-8")
         names.append(f"annotations/{folder}/{id}.json\n")
         truth = compose(keys)
-        rows.append(
-            {
-                "id": f"{id}.jpg",
-                "binary_labels": binary_labels(keys, Taxonomy.default()),
-                "level": truth.level,
-                "score": round(truth.score, 3),
-            }
-        )
+        rows.append(bench_row(f"{id}.jpg", keys, truth.level, round(truth.score, 3), Taxonomy.default()))
     write_text(out / f"{folder}.txt", "".join(names))
     write_json(out / label_file, rows)
 

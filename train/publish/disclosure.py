@@ -79,15 +79,10 @@ _SECRET = re.compile("|".join(f"(?P<s{number}>{pattern})" for number, pattern in
 _SHORTEST = 12  # no pattern fits less; most of a vocabulary's 300,000 texts are shorter
 
 # Of detect-secrets: guesses from entropy or words, which a digest or a vocabulary fits, and patterns that words fit.
-_GUESSES = {
-    "ArtifactoryDetector",
-    "Base64HighEntropyString",
-    "HexHighEntropyString",
-    "IbmCloudIamDetector",
-    "IPPublicDetector",
-    "KeywordDetector",
-    "SoftlayerDetector",
-}
+_GUESSES = (
+    "ArtifactoryDetector Base64HighEntropyString HexHighEntropyString IbmCloudIamDetector IPPublicDetector "
+    "KeywordDetector SoftlayerDetector"
+).split()
 
 # A path below a folder that holds people's files. Vocabularies know the folders' names, none goes on below them.
 _PRIVATE_PATH = re.compile(

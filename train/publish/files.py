@@ -18,14 +18,9 @@ from cprt.models.adapter import CONFIG, WEIGHTS, base_commit, check_adapter, rea
 from cprt.records import read_object, write_json
 
 REQUIRED = (CONFIG, WEIGHTS, "processor_config.json", "tokenizer.json", "chat_template.jinja")
-OPTIONAL = (
-    "tokenizer_config.json",
-    "preprocessor_config.json",
-    "video_preprocessor_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
+OPTIONAL = tuple(
+    "tokenizer_config.json preprocessor_config.json video_preprocessor_config.json special_tokens_map.json "
+    "added_tokens.json vocab.json merges.txt".split()
 )
 PROCESSOR = (*REQUIRED[2:], *OPTIONAL)
 WRITTEN = ("README.md", "run.json")  # ours, made for the published copy

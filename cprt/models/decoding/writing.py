@@ -65,11 +65,7 @@ def write(
         if scores is not None:
             for row in going:
                 scores.take(row, answers[row], trees[row], logits[row], first)
-        reading.take(
-            [
-                [tree.nodes[way[: length + 1]] for length in range(len(way))]
-                for tree, way in zip(trees, ways, strict=True)
-            ]
-        )
+        ways_down = ([way[:length] for length in range(1, len(way) + 1)] for way in ways)
+        reading.take([[tree.nodes[part] for part in way] for tree, way in zip(trees, ways_down, strict=True)])
         going = [row for row in going if unread[row]]
     return answers
