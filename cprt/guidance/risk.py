@@ -31,15 +31,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Risk:
-    """The lists that a photo may have, N of them, the most probable first; A attributes of the taxonomy.
+    """The lists that a photo may have, N of them, the most probable first; A attributes of the taxonomy."""
 
-    Attributes:
-        present: (N, A) whether a list names an attribute.
-        weights: (N,) probabilities, as they were found: their sum is ``mass``.
-    """
-
-    present: NDArray[np.bool_]
-    weights: NDArray[np.float64]
+    present: NDArray[np.bool_]  # (N, A) whether a list names an attribute
+    weights: NDArray[np.float64]  # (N,) probabilities, as they were found: their sum is ``mass``
     taxonomy: Taxonomy
 
     @staticmethod

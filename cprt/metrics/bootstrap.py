@@ -3,10 +3,9 @@
 A resample is how often each row was drawn, so that sorting and counting need be worked out once: all figures are
 computed from (N, B) weights, a column for each of B resamples. Paired figures share their weights.
 
-Rows of one cluster (reconstructions of one class) resemble one another, so that n of them say less than n independent
-ones: the clusters are what is drawn. With few clusters, or few that matter to a figure, the spread between them is
-itself uncertain; intervals of clustered figures therefore take Student's quantile instead of the normal one, at the
-degrees of freedom that the fourth moment of the clusters' influences gives (Satterthwaite).
+Rows of one cluster (reconstructions of one class) resemble one another: the clusters are what is drawn. With few of
+them, or few that matter to a figure, their spread is itself uncertain; such intervals take Student's quantile instead
+of the normal one, at the degrees of freedom that the fourth moment of the clusters' influences gives (Satterthwaite).
 """
 
 from __future__ import annotations
@@ -77,11 +76,7 @@ def defined(figure: ArrayLike) -> float | None:
 
 
 def interval(figures: Floats, tail: float = (1 - CONFIDENCE) / 2) -> list[float] | None:
-    """Percentile interval of (B,) figures, 95% unless told; None if more than 5% of them are undefined (NaN).
-
-    Args:
-        tail: the share beyond each bound.
-    """
+    """Percentile interval of (B,) figures with the share ``tail`` beyond each bound; None if over 5% are undefined."""
     known = _known(figures)
     return None if known is None else np.percentile(known, [100 * tail, 100 - 100 * tail]).tolist()
 
@@ -125,10 +120,8 @@ def wilson_interval(successes: float, n: float, quantile: float = _Z) -> list[fl
 def paired_interval(both: int, first: int, second: int, n: int) -> list[float]:
     """95% interval of the difference of two shares of the same n > 0 rows (Newcombe, 1998, method 10).
 
-    Args:
-        both, first, second: rows that count in both shares, in the first alone, and in the second alone.
-
-    It joins Wilson's of both, so that it is no point even where all rows agree.
+    ``both``, ``first``, ``second``: rows that count in both shares, in the first alone, and in the second alone. It
+    joins Wilson's of both, so that it is no point even where all rows agree.
     """
     neither = n - both - first - second
     shares = [(both + only) / n for only in (first, second)]

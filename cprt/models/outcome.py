@@ -20,20 +20,13 @@ _BEST_FIRST: tuple[Status, ...] = ("ok", "unparsed", "refused", "error")
 
 @dataclass(frozen=True)
 class Outcome(Generic[T]):
-    """Status and value of a request.
-
-    Attributes:
-        text: the model's own words; None where none came.
-        value: what the stage's reader made of the text; None where it made nothing of it, or there was none to read.
-        error: why there is nothing to go by; None where the text itself says it.
-        response: what came back; None for a request that was never made.
-    """
+    """Status and value of a request."""
 
     status: Status
-    text: str | None = None
-    value: T | None = None
-    error: str | None = None
-    response: Response | None = None
+    text: str | None = None  # the model's own words
+    value: T | None = None  # what the stage's reader made of them
+    error: str | None = None  # why there is nothing to go by, unless the text itself says it
+    response: Response | None = None  # what came back; None for a request that was never made
 
 
 def find_outcomes(keys: Iterable[str], cache: ResponseCache, read: Reader[T], spec: ModelSpec) -> dict[str, Outcome[T]]:
