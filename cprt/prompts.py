@@ -101,21 +101,15 @@ _QUESTIONS = {
 
 @dataclass(frozen=True)
 class Prompt:
-    """One prompt, ready for any photo. ``policy`` is the shared prefix, ``question`` follows it.
-
-    Attributes:
-        target: what is to be answered, "score" or "attributes".
-        photo: where the photo stands, first, last, or ``between`` policy and question.
-        score_key: under which a JSON answer states the score.
-    """
+    """One prompt, ready for any photo. ``policy`` is the shared prefix, ``question`` follows it."""
 
     name: str
-    target: str
+    target: str  # what is to be answered, "score" or "attributes"
     policy: str
     question: str
     faces_anonymised: bool = False
-    photo: str = "between"
-    score_key: str = "score"
+    photo: str = "between"  # policy and question, or first, or last
+    score_key: str = "score"  # under which a JSON answer states the score
 
     def __post_init__(self) -> None:
         if (found := _PLACEHOLDER.search(self.policy + self.question)) is not None:

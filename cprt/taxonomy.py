@@ -33,19 +33,12 @@ _PUBLISHED = Path(__file__).with_name("taxonomy.yaml")
 
 @dataclass(frozen=True)
 class Attribute:
-    """One privacy attribute.
+    """One privacy attribute."""
 
-    Attributes:
-        key: what files call it.
-        level: of severity, 1 is the most severe.
-        question: its yes/no question.
-        name: what pages call it.
-    """
-
-    key: str = ruled(matches=(r"[a-z][a-z0-9_]*", "a lower_case_name"))
-    level: int = ruled(least=1, most=4)
-    question: str = ruled(matches=WORDS)
-    name: str = ruled("", matches=(WORDS[0] + "|", WORDS[1]))
+    key: str = ruled(matches=(r"[a-z][a-z0-9_]*", "a lower_case_name"))  # what files call it
+    level: int = ruled(least=1, most=4)  # of severity, 1 is the most severe
+    question: str = ruled(matches=WORDS)  # to be answered yes or no
+    name: str = ruled("", matches=(WORDS[0] + "|", WORDS[1]))  # what pages call it
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", self.name or self.key.replace("_", " "))

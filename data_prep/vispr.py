@@ -48,23 +48,15 @@ class VisprRow:
 
 @dataclass(frozen=True)
 class VisprSplit:
-    """A split: its rows, in the order of its list, and by id all that is not in them or is odd.
-
-    Attributes:
-        missing_images: annotated, but the photo is not there.
-        missing_annotations: in the list, but not annotated.
-        unlisted: annotated, but not in the list; no rows either.
-        contradictory: said to be safe beside labels of something private. Rows, not safe.
-        has_list: False where there is no list: then every annotation is a row.
-    """
+    """A split: its rows, in the order of its list, and by id all that is not in them or is odd."""
 
     split: str
     rows: list[VisprRow]
-    missing_images: list[str]
-    missing_annotations: list[str]
-    unlisted: list[str]
-    contradictory: list[str]
-    has_list: bool
+    missing_images: list[str]  # annotated, but the photo is not there
+    missing_annotations: list[str]  # in the list, but not annotated
+    unlisted: list[str]  # annotated, but not in the list; no rows either
+    contradictory: list[str]  # said to be safe beside labels of something private; rows, not safe
+    has_list: bool  # False where there is no list: then every annotation is a row
 
     def report(self) -> dict[str, Any]:
         """Counts that add up, and the names. ``listed`` = ``rows`` + missing images + missing annotations."""

@@ -30,14 +30,13 @@ def is_photo(path: str | Path) -> bool:
 class Listing:
     """What lies in a folder, to any depth and in the order of the names; all paths are relative to it.
 
-    Hidden files and folders are left out. ``links`` are links to folders, which may lead out of the folder or round in
-    circles and are not followed; ``unlisted`` says why a folder could not be searched.
+    Hidden files and folders are left out.
     """
 
     photos: list[str] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
-    links: list[str] = field(default_factory=list)
-    unlisted: dict[str, str] = field(default_factory=dict)
+    links: list[str] = field(default_factory=list)  # to folders; they may lead out or in circles, and are not followed
+    unlisted: dict[str, str] = field(default_factory=dict)  # folder -> why it could not be searched
 
 
 def list_photos(folder: str | Path) -> Listing:

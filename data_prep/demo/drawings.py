@@ -240,17 +240,11 @@ def _crowd(pen: Pen) -> None:
 
 @dataclass(frozen=True)
 class Sign:
-    """What stands for an attribute.
+    """What stands for an attribute."""
 
-    Attributes:
-        draw: its pictogram, on a tile.
-        word: what the demo's base knows it by, which is no word for the attribute.
-        vispr: the label that annotations list for it, for the layout's sake: VISPR's real map is many to one.
-    """
-
-    draw: Callable[[Pen], None]
-    word: str
-    vispr: str
+    draw: Callable[[Pen], None]  # its pictogram, on a tile
+    word: str  # what the demo's base knows it by, which is no word for the attribute
+    vispr: str  # the label that annotations list for it, for the layout's sake: VISPR's real map is many to one
 
 
 SIGNS = {

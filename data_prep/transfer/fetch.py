@@ -44,12 +44,12 @@ class Patience:
 
 @dataclass(frozen=True)
 class Fetched:
-    """A complete, checked file. ``validator`` is the server's ETag or date, ``received`` what came over the wire."""
+    """A complete, checked file."""
 
     size: int
     sha256: str
-    validator: str | None
-    received: int
+    validator: str | None  # the server's ETag or date
+    received: int  # bytes that came over the wire
 
 
 @dataclass
