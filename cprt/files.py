@@ -236,11 +236,7 @@ def write_parts(path: str | Path, parts: Iterable[str | bytes]) -> None:
 def lock(descriptor: int, place: str | Path, choose: str = "") -> None:
     """Keep other runs out of a file or folder for as long as this descriptor is open, at most until the process ends.
 
-    Args:
-        place: what the error names.
-        choose: the option by which another place is chosen.
-
-    Raises InputError when another run holds it.
+    Raises InputError when another run holds it: names the ``place``, and the option to ``choose`` another by.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

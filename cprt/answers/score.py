@@ -54,14 +54,8 @@ def render(
 ) -> str:
     """The answer that training teaches: ``{"score": 0.812}``, or with the attributes seen and the level before it.
 
-    Args:
-        target: "score" or "attributes".
-        score: in [0, 1]; printed with three decimals that stay in its band.
-        level: 1 to 4, from the attribute counts. Only the "attributes" target shows it.
-        attributes: keys of the attributes present; written in taxonomy order.
-        score_key: under which the score is stated.
-
-    Raises ValueError on an unknown target, level or key.
+    The score is printed with three decimals that stay in its band, attributes in taxonomy order. Raises ValueError on
+    an unknown target, level or key.
     """
     taxonomy = taxonomy or Taxonomy.default()
     if target not in TARGETS:

@@ -39,15 +39,12 @@ Keep = Callable[[str, Response], None]
 class Model:
     """A model that answers requests. A local one is loaded at the first request that can be answered.
 
-    Attributes:
-        stopped: why it is asked no more, once an endpoint has refused the key or kept failing.
-
     Raises InputError for an endpoint on another machine without ``allow_remote``, or whose key is not there.
     """
 
     def __init__(self, spec: ModelSpec, allow_remote: bool = False, memory: Memory | None = None):
         self.spec = spec
-        self.stopped: Stopped | None = None
+        self.stopped: Stopped | None = None  # why it is asked no more: a key refused, an endpoint that kept failing
         self._endpoint = Endpoint(spec, allow_remote) if spec.base_url else None
         self._memory = memory or Memory()
         if spec.adapter is not None:
@@ -246,13 +243,9 @@ def answer_batch(
 
     What it cannot take is an error, others go on. ``prepared``: what the model's ``prepare`` made of the batch.
     """
-    made = {
-        "batch": len(batch),
-        "dtype": model.dtype,
-        "device": model.device.split(":")[0],
-        "image_size": {name: side for name, side in dict(model.size).items() if side is not None},
-        "decoding": model.decoding,
-    }
+    made = {"batch": len(batch), "dtype": model.dtype, "device": model.device.split(":")[0]}
+    made["image_size"] = {name: side for name, side in dict(model.size).items() if side is not None}
+    made["decoding"] = model.decoding
     if model.revision:
         made["revision"] = model.revision
     first = batch[0][1]

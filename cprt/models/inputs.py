@@ -41,11 +41,7 @@ def read_ahead(work: Callable[[T], U], items: Iterable[T]) -> Generator[U]:
 
 
 class Inputs:
-    """Rows as tensors on the CPU, padded on the left; for any thread, with a copy of ``processor``, which is for one.
-
-    Args:
-        model_type: the model family, as its configuration names it.
-    """
+    """Rows as tensors on the CPU, padded on the left; for any thread, with a processor of its own, which is for one."""
 
     def __init__(self, processor: Any, model_type: str):
         self._processor, self._model_type = copy.deepcopy(processor), model_type

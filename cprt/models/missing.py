@@ -47,14 +47,10 @@ def keyed(
 
 
 class Missing:
-    """Those of a stream of requests that this process is to ask, once each, with their keys (see ``ask``).
-
-    Attributes:
-        passed: how many others there were so far.
-    """
+    """Those of a stream of requests that this process is to ask, once each, with their keys (see ``ask``)."""
 
     def __init__(self, spec: ModelSpec, cache: ResponseCache, again: Collection[str] = (), errors: bool = True):
-        self.passed = 0
+        self.passed = 0  # how many others there were so far
         self._spec, self._cache, self._again = spec, cache, again
         self._is_done = cache.__contains__ if errors else cache.is_kept
         self._asked: set[str] = set()
