@@ -34,10 +34,10 @@ from cprt.models.response_cache import ResponseCache
 from cprt.models.spec import ModelSpec, Request
 from cprt.records import write_json
 from eval.model_inversion.judge.drawing import TILE, draw
-from eval.model_inversion.judge.prompts import SUBJECTS
+from eval.model_inversion.judge.prompts import OURS, SUBJECTS
 
 SUBJECT = SUBJECTS["person"]
-MESSAGES = SUBJECT.messages("panel", 4, True)
+MESSAGES = OURS.messages(SUBJECT, False, "panel", 4, True)
 
 
 def serve(pipe: Connection, delay: float) -> None:

@@ -57,9 +57,10 @@ def counts_of(judge_by_e: Ints) -> Ints:
 def truths(cells: NDArray[np.float64] = GOLDEN) -> dict[str, float]:
     """The figures of infinitely many classes."""
     counts = counts_of((cells[None] * 1_500_000).round().astype(np.int64))
-    measured, _ = rates.measure(counts, rates.Counting(resamples=0))
+    counting = rates.Counting(resamples=0)
+    measured, _ = rates.measure(counts, counting, counting.weights(len(counts)))
     names = ("accuracy_standard", "accuracy_judge", "accuracy_gap", "fpr", "fnr", "kappa")
-    found = {name: measured.figures[name] for name in names}
+    found = {name: measured[name].value for name in names}
     e, judge = zip(*SETUPS, strict=True)
     return found | {
         "type_i_transfer": found["fpr"],  # T accepts any reconstruction equally often here
@@ -80,13 +81,13 @@ def intervals(
     """Those of one round, by the names of ``truths`` but tau; and the design effect of the judge's accuracy."""
     counting = rates.Counting(resamples=resamples, seed=int(rng.integers(2**31)))
     counts = counts_of(draw(cells, classes, images, correlation, rng))
-    measured, shares = rates.measure(counts, counting)
+    measured, shares = rates.measure(counts, counting, counting.weights(classes))
     rejected = rng.binomial(counts[:, rates.NO], T_ACCEPTS)  # by the judge, of what T accepts
     joint = np.zeros((classes, 5, 5, 2), dtype=np.int64)
     joint[:, :2, :2, 0] = draw(SECOND_JUDGE, classes, images, correlation, rng)
     yes = shares["accuracy_judge"]
     return {
-        **measured.intervals,
+        **rates.split(measured)[1],
         "type_i_transfer": ClusteredShare.of(rejected[:, 1], rejected.sum(axis=1)).interval,
         "difference": effect(joint, counting)["ci"]["difference"],
         "plain": wilson_interval(yes.part, yes.whole),

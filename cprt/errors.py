@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 _HEAD, _TAIL = 400, 200  # characters kept of a message that is longer than both
@@ -48,3 +48,10 @@ def suggestion(word: str, known: Iterable[str], prefix: str = "") -> str:
     near = sorted((name for name in names if len(name) > 2 and word.startswith(name)), key=len)[-1:]
     near = near or difflib.get_close_matches(word, names, n=1)
     return f" (did you mean {prefix}{names[near[0]]}?)" if near else ""
+
+
+def check_name(option: str, what: str, name: str, known: Collection[str]) -> None:
+    """Raises InputError where an option names none of those that there are."""
+    if name not in known:
+        near = suggestion(name, known) or f" (there are {', '.join(known)})"
+        raise InputError(f"{option}: no {what} is called {name!r}{near}")

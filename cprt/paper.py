@@ -10,6 +10,8 @@ from cprt.files import read_yaml
 
 _PUBLISHED = Path(__file__).with_name("paper.yaml")
 TUNED = "SFT"  # the prompting of Table 6 under which the fine-tuned models stand
+# Prompting of Table 6 -> our prompt.
+PROMPTINGS = {"Zero-Shot": "zero_shot", "Intuition": "intuition", "Taxonomy": "taxonomy", TUNED: "taxonomy"}
 
 
 @cache

@@ -53,7 +53,7 @@ def run_record(stage: str, config: Any, inputs: Mapping[str, str | Path] | None 
         config: the resolved options; inputs: name -> file that was read, whose SHA-256 is recorded.
         facts: whatever else a reader needs (seed, base model, prompt digest, counts), JSON-ready.
     """
-    resolved = dict(config) if isinstance(config, Mapping) else dataclasses.asdict(config)
+    resolved = _without_addresses(config if isinstance(config, Mapping) else dataclasses.asdict(config))
     return {
         "command": [*stage.split(), *_arguments(stage)],
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -65,6 +65,14 @@ def run_record(stage: str, config: Any, inputs: Mapping[str, str | Path] | None 
         "packages": {name: _version(name) for name in _PACKAGES},
         **facts,
     }
+
+
+def _without_addresses(options: Any) -> Any:
+    """Options without where endpoints are, which may name somebody's machine."""
+    if isinstance(options, Mapping):
+        said = {name: _without_addresses(value) for name, value in options.items()}
+        return said | {"base_url": "endpoint"} if said.get("base_url") else said
+    return [_without_addresses(value) for value in options] if isinstance(options, list) else options
 
 
 def check_output(

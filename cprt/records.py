@@ -196,6 +196,11 @@ def read_predictions(path: str | Path) -> list[Prediction]:
     return _each_once(path, _rows(path, Prediction, wrong))
 
 
+def column(predictions: Iterable[Prediction], name: str) -> dict[str, Any]:
+    """Id -> what stands in a column, of the rows that have it."""
+    return {row.id: value for row in predictions if (value := getattr(row, name)) is not None}
+
+
 def read_annotations(path: str | Path) -> list[tuple[int, Annotation]]:
     """(line, row) of the rows that ``cprt annotate`` writes. Raises InputError, also for a file without rows."""
 

@@ -96,6 +96,11 @@ class Taxonomy:
         return {attribute.key: attribute.name for attribute in self.attributes}
 
     @cached_property
+    def level_of(self) -> dict[str, int]:
+        """Key -> level of the attribute."""
+        return {attribute.key: attribute.level for attribute in self.attributes}
+
+    @cached_property
     def sizes(self) -> tuple[int, ...]:
         """|A_i| for levels 1 to 4: (3, 10, 5, 4) as published."""
         return tuple(sum(attribute.level == level for attribute in self.attributes) for level in LEVELS)

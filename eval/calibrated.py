@@ -18,7 +18,7 @@ from cprt.metrics.calibration import CALIBRATIONS, Fit, Isotonic, band_margin, r
 from cprt.metrics.certainty import evaluate_bands
 from cprt.metrics.results import Figures
 from cprt.metrics.severity import bootstrap
-from cprt.records import Label, Prediction
+from cprt.records import Label, Prediction, column
 from cprt.scoring import levels_of
 from cprt.taxonomy import Taxonomy
 from eval.measures import DECODINGS, STATED, figures_of, labels_of, present_in
@@ -44,10 +44,9 @@ def calibrated(
     """
     labelled = labels_of(answers, held_out, file)
     found: dict[str, dict[str, Figures]] = {}
-    for name, column in {STATED: "score", **DECODINGS}.items():
-        answered = [row for row in answers if getattr(row, column) is not None]
-        known = [(getattr(row, column), labelled[row.id].score) for row in answered]
-        scores = {row.id: getattr(row, column) for row in predictions if getattr(row, column) is not None}
+    for name, of in {STATED: "score", **DECODINGS}.items():
+        known = [(score, labelled[id].score) for id, score in column(answers, of).items()]
+        scores = column(predictions, of)
         if not known or not scores:
             continue
         found[name] = {}
@@ -74,23 +73,20 @@ def calibrated_probabilities(
 
     Rare attributes have too few examples there for a map of their own. The intervals take the map as given.
     """
-    known, mapped = present_in(held_out, taxonomy), {}
+    known, truth = present_in(held_out, taxonomy), present_in(labels, taxonomy)
+    probable = column(predictions, "attribute_probabilities")
     pairs = [
-        (probability, float(key in known[row.id]))
-        for row in answers
-        if row.attribute_probabilities is not None and row.id in known
-        for key, probability in row.attribute_probabilities.items()
+        (probability, float(key in known[id]))
+        for id, of_keys in column(answers, "attribute_probabilities").items()
+        if id in known
+        for key, probability in of_keys.items()
     ]
-    if not pairs:
+    if not pairs or not truth or not probable:
         return None
     fit = Isotonic.fit(*zip(*pairs, strict=True))
-    for row in predictions:
-        if row.attribute_probabilities is not None:
-            values = fit(list(row.attribute_probabilities.values())).tolist()
-            mapped[row.id] = dict(zip(row.attribute_probabilities, values, strict=True))
-    truth = present_in(labels, taxonomy)
-    if not truth or not mapped:
-        return None
+    mapped = {
+        id: dict(zip(of_keys, fit(list(of_keys.values())).tolist(), strict=True)) for id, of_keys in probable.items()
+    }
     return evaluate_probabilities(truth, mapped, taxonomy, **drawn) | {"fitted": {"n": len(pairs), **fit.record()}}
 
 
@@ -110,9 +106,9 @@ def calibrated_band(
 
 def _bands(labels: Sequence[Label], predictions: Sequence[Prediction]) -> tuple[list[list[float]], list[float]]:
     """Bands, and the true scores of their photos."""
-    truth = {label.id: label.score for label in labels}
-    rows = [(row.score_band, truth[row.id]) for row in predictions if row.score_band is not None and row.id in truth]
-    return [band for band, _ in rows], [score for _, score in rows]
+    truth, bands = {label.id: label.score for label in labels}, column(predictions, "score_band")
+    ids = [id for id in bands if id in truth]
+    return [bands[id] for id in ids], [truth[id] for id in ids]
 
 
 def _refitted(

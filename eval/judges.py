@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from cprt.answers.structure import Structure, structure
-from cprt.errors import InputError, suggestion
+from cprt.errors import InputError, check_name
 from cprt.models.adapter import read_record, recorded_digests, recorded_prompt
 from cprt.models.spec import ModelSpec, Request, read_specs
 from cprt.prompts import PROMPTS, TARGETS, Messages, Prompt, build
 from cprt.taxonomy import Taxonomy
+from cprt.values import read_fields, ruled
 
 TOP_LOGPROBS = 20  # the most that OpenAI's interface gives
 
@@ -92,14 +93,37 @@ def from_options(
 
     Without ``target`` an adapter is asked as it was trained, anything else for the score.
     """
-    names = _names([adapter.rstrip("/") for adapter in adapters] or [model.rstrip("/")])
     stacked: Sequence[str | None] = adapters or [None]
+    names = _names([(adapter or model).rstrip("/") for adapter in stacked])
     rows = [
         {"name": name, "model": model, "adapter": adapter, **options}
         for name, adapter in zip(names, stacked, strict=True)
     ]
-    specs = [ModelSpec.read(row, "options") for row in rows]
-    return _judges([(spec, prompts, target) for spec in specs], _are_several([prompts]), decoding, structured, taxonomy)
+    asked = [(ModelSpec.read(row, "options"), prompts, target) for row in rows]
+    return _judges(asked, decoding, structured, taxonomy)
+
+
+@dataclass(frozen=True)
+class _How:
+    """What a row of ``models`` says besides the fields of ModelSpec, where it differs from the options."""
+
+    prompts: list[str] | None = ruled(
+        None,
+        holds=(
+            lambda names: bool(names) and all(map(_may_be_prompt, names)),
+            f"a list of {', '.join(PROMPTS)} and YAML files",
+        ),
+    )
+    target: str | None = ruled(None, holds=(TARGETS.__contains__, f"one of {', '.join(TARGETS)}"))
+    optional: bool = False
+
+
+_OWN = [field.name for field in fields(_How)]
+
+
+def _read_how(rows: Sequence[Mapping[str, Any]], **given: Any) -> list[_How]:
+    own = [given | {name: row[name] for name in _OWN if name in row} for row in rows]
+    return [read_fields(_How, row, f"models[{number}]") for number, row in enumerate(own, start=1)]
 
 
 def from_rows(
@@ -110,25 +134,11 @@ def from_rows(
     structured: bool,
     taxonomy: Taxonomy,
 ) -> list[Judge]:
-    """Judges from the ``models`` of a YAML: fields of ModelSpec, and ``prompts`` and ``target`` where they differ.
-
-    Args:
-        rows: as ``rows_at_hand`` leaves them.
-    """
-    own: list[tuple[list[str], str | None]] = []
-    for number, row in enumerate(rows, start=1):
-        where = f"models[{number}]"
-        own_prompts, own_target = row.get("prompts", prompts), row.get("target", target)
-        stated = own_prompts or "prompts" in row
-        if stated and not (isinstance(own_prompts, list) and own_prompts and all(map(_may_be_prompt, own_prompts))):
-            raise InputError.at(where, f"must be a list of {', '.join(PROMPTS)} and YAML files", field="prompts")
-        if own_target is not None and own_target not in TARGETS:
-            raise InputError.at(where, f"{own_target!r} is not one of {', '.join(TARGETS)}", field="target")
-        own.append((own_prompts, own_target))
-    fields = [{field: row[field] for field in row if field not in ("prompts", "target", "optional")} for row in rows]
-    specs = read_specs(fields, "models")
-    asked = [(spec, *how) for spec, how in zip(specs, own, strict=True)]
-    return _judges(asked, _are_several(own_prompts for own_prompts, _ in own), decoding, structured, taxonomy)
+    """Judges from the ``models`` of a YAML, as ``rows_at_hand`` leaves them. Raises InputError."""
+    hows = _read_how(rows, prompts=[*prompts] or None, target=target)
+    specs = read_specs([{field: row[field] for field in row if field not in _OWN} for row in rows], "models")
+    asked = [(spec, how.prompts or [], how.target) for spec, how in zip(specs, hows, strict=True)]
+    return _judges(asked, decoding, structured, taxonomy)
 
 
 def rows_at_hand(rows: Sequence[dict[str, Any]], only: Sequence[str]) -> list[dict[str, Any]]:
@@ -138,19 +148,13 @@ def rows_at_hand(rows: Sequence[dict[str, Any]], only: Sequence[str]) -> list[di
     """
     kept, names = [], [str(row.get("name")) for row in rows]
     for name in only:
-        if name not in names:
-            near = suggestion(name, names) or f" (there are {', '.join(names)})"
-            raise InputError(f"only: no model is called {name!r}{near}")
-    for number, row in enumerate(rows, start=1):
-        optional, prompts = row.get("optional", False), row.get("prompts")
-        if not isinstance(optional, bool):
-            raise InputError.at(f"models[{number}]", "must be true or false", field="optional")
-        named = prompts if isinstance(prompts, list) else []
-        missing = [name for name in named if name not in PROMPTS and _may_be_prompt(name) and not Path(name).is_file()]
-        if not (optional and missing) or row.get("name") in only:
-            if missing and optional:
-                raise InputError.at(missing[0], "is not there; docs/evaluating.md says what goes into it")
+        check_name("only", "model", name, names)
+    for row, how in zip(rows, _read_how(rows), strict=True):
+        missing = [name for name in how.prompts or () if name not in PROMPTS and not Path(name).is_file()]
+        if not (how.optional and missing):
             kept.append(row)
+        elif row.get("name") in only:
+            raise InputError.at(missing[0], "is not there; docs/evaluating.md says what goes into it")
         elif not only:
             print(f"note: {row.get('name')} is left out: its prompt {missing[0]} is not there")
     if rows and not kept:
@@ -176,37 +180,22 @@ def choose_prompt(
     return build(name, target or (otherwise if name == "taxonomy" else "score"), taxonomy)
 
 
-def _distinct(prompts: Sequence[str]) -> list[str | None]:
-    """Every prompt once; without any, the one that the model itself suggests."""
-    return [*dict.fromkeys(prompts)] or [None]
-
-
-def _are_several(prompts: Iterable[Iterable[str]]) -> bool:
-    """Whether any model is asked with more than one prompt, so that all judges' names tell theirs."""
-    return any(len(set(of_model)) > 1 for of_model in prompts)
-
-
-def _name(model: str, prompt: str, several: bool) -> str:
-    return f"{model}-{prompt}" if several else model
-
-
 def _judges(
-    asked: Sequence[tuple[ModelSpec, Sequence[str], str | None]],
-    several: bool,
-    decoding: str,
-    structured: bool,
-    taxonomy: Taxonomy,
+    asked: Sequence[tuple[ModelSpec, Sequence[str], str | None]], decoding: str, structured: bool, taxonomy: Taxonomy
 ) -> list[Judge]:
+    """Every model with each of its prompts, or without any with the one that the model itself suggests."""
+    several = any(len(set(prompts)) > 1 for _, prompts, _ in asked)  # of one model: then all names tell theirs
     expected = decoding == "expected"
     judges = []
     for spec, prompts, target in asked:
         trained = None if spec.adapter is None else trained_prompt(spec.adapter, taxonomy)
         if expected and spec.base_url is not None and spec.top_logprobs is None:
             spec = replace(spec, top_logprobs=TOP_LOGPROBS)
-        for asked_with in _distinct(prompts):
-            prompt = choose_prompt(asked_with, target, trained, taxonomy)
-            name = _name(spec.name, prompt.name, several)
-            judges.append(Judge.of(name, spec, prompt, taxonomy, structured, expected))
+        asked_with: list[str | None] = [*dict.fromkeys(prompts)] or [None]
+        for name in asked_with:
+            prompt = choose_prompt(name, target, trained, taxonomy)
+            folder = f"{spec.name}-{prompt.name}" if several else spec.name
+            judges.append(Judge.of(folder, spec, prompt, taxonomy, structured, expected))
     doubled = [name for name, count in Counter(judge.name for judge in judges).items() if count > 1]
     if doubled:
         raise InputError(f"prompt: two prompts would write to {doubled[0]!r}: give each file a name of its own")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from cprt.metrics.certainty import evaluate_certainty
 from cprt.metrics.results import Figures, Metrics
 from cprt.metrics.severity import evaluate, paired_difference
 from cprt.pages.words import show
-from cprt.records import Label, Prediction
+from cprt.records import Label, Prediction, column
 from cprt.taxonomy import Taxonomy
 
 # Column heads of every table, in the paper's order (Table 3).
@@ -52,58 +52,47 @@ def measure(
 ) -> Metrics:
     """Metrics of prediction rows against label rows. Raises InputError that names ``file``."""
     drawn = {"resamples": resamples, "seed": seed}
-    stated = {row.id: row.score for row in predictions}
+    stated = column(predictions, "score")
     figures = figures_of(labels, predictions, stated, taxonomy, file, **drawn)
-    decodings = {}
-    for name, column in DECODINGS.items():
-        scores = {row.id: getattr(row, column) for row in predictions}
-        if any(score is not None for score in scores.values()):
-            decodings[name] = figures_of(labels, predictions, scores, taxonomy, file, **drawn)
-    truth = present_in(labels, taxonomy)
-    named = {row.id: row.attributes for row in predictions if row.attributes is not None}
+    decodings = {
+        name: figures_of(labels, predictions, scores, taxonomy, file, **drawn)
+        for name, of in DECODINGS.items()
+        if (scores := column(predictions, of))
+    }
+    truth, named = present_in(labels, taxonomy), column(predictions, "attributes")
     unknown = next((key for keys in named.values() for key in keys if key not in taxonomy.keys), None)
     if unknown is not None:
         raise InputError.at(file, f"{unknown!r} is not in the taxonomy", field="attributes")
-    probable = {row.id: row.attribute_probabilities for row in predictions if row.attribute_probabilities is not None}
-    in_order = [stated.get(label.id) for label in labels]
+    probable = column(predictions, "attribute_probabilities")
+    score, predicted = [label.score for label in labels], [stated.get(label.id, math.nan) for label in labels]
     present = {row: truth[label.id] for row, label in enumerate(labels) if label.id in truth}
+    groupings = groups_of([label.level for label in labels], present, taxonomy)
     return Metrics(
         **vars(figures),
         decodings=decodings,
-        label_mass=_share(row.label_mass for row in predictions),
-        willing=_share(row.willing for row in predictions),
+        label_mass=_share(column(predictions, "label_mass")),
+        willing=_share(column(predictions, "willing")),
         attributes=evaluate_attributes(truth, named, taxonomy, **drawn) if truth and named else None,
         attribute_probabilities=(
             evaluate_probabilities(truth, probable, taxonomy, **drawn) if truth and probable else None
         ),
         certainty=_certainty(labels, predictions, **drawn),
-        errors_by={
-            kind: by_group(
-                [label.score for label in labels],
-                [math.nan if score is None else score for score in in_order],
-                groups,
-                **drawn,
-            )
-            for kind, groups in groups_of([label.level for label in labels], present, taxonomy).items()
-        },
+        errors_by={kind: by_group(score, predicted, groups, **drawn) for kind, groups in groupings.items()},
     )
 
 
 def _certainty(labels: Sequence[Label], predictions: Sequence[Prediction], **drawn: int) -> dict[str, Any] | None:
     """Of the mean over lists, over the photos that have one."""
     truth = {label.id: label.score for label in labels}
-    rows = [
-        (truth[row.id], row.mean_score, row.score_deviation, row.score_band)
-        for row in predictions
-        if row.mean_score is not None and row.score_deviation is not None and row.score_band is not None
-    ]
+    parts = [truth, *(column(predictions, name) for name in ("mean_score", "score_deviation", "score_band"))]
+    rows = [[part[row.id] for part in parts] for row in predictions if all(row.id in part for part in parts[1:])]
     return evaluate_certainty(*zip(*rows, strict=True), **drawn) if rows else None
 
 
-def _share(of_rows: Iterable[float | None]) -> dict[str, Any] | None:
+def _share(shares: Mapping[str, float]) -> dict[str, Any] | None:
     """How large a share of probability is over the rows that have one."""
-    shares = [share for share in of_rows if share is not None]
-    return {"n": len(shares), "mean": float(np.mean(shares)), "least": min(shares)} if shares else None
+    values = list(shares.values())
+    return {"n": len(values), "mean": float(np.mean(values)), "least": min(values)} if values else None
 
 
 def present_in(labels: Sequence[Label], taxonomy: Taxonomy) -> dict[str, list[str]]:
@@ -114,7 +103,7 @@ def present_in(labels: Sequence[Label], taxonomy: Taxonomy) -> dict[str, list[st
 def figures_of(
     labels: Sequence[Label],
     predictions: Sequence[Prediction],
-    scores: Mapping[str, float | None],
+    scores: Mapping[str, float],
     taxonomy: Taxonomy,
     file: str,
     **drawn: int,
@@ -152,12 +141,8 @@ def against(
 ) -> dict[str, Any]:
     """The difference of the stated scores' figures to another judge's, on the photos that both have scored."""
     by_id = labels_of(other, labels, file)
-    second = {row.id: row.score for row in other if row.score is not None}
-    pairs = [
-        (by_id[row.id].score, row.score, second[row.id], by_id[row.id].level)
-        for row in predictions
-        if row.score is not None and row.id in second
-    ]
+    first, second = column(predictions, "score"), column(other, "score")
+    pairs = [(by_id[id].score, first[id], second[id], by_id[id].level) for id in first if id in second]
     truth, mine, theirs, levels = np.asarray(pairs, dtype=np.float64).reshape(-1, 4).T.copy()
     return {"n": len(pairs), "figures": paired_difference(truth, mine, theirs, levels, taxonomy, **drawn)}
 

@@ -24,7 +24,11 @@ from cprt.provenance import sign, write_run
 from cprt.records import inside, read_labels, read_object
 from cprt.taxonomy import LEVELS, Taxonomy
 from eval.figures import (
+    FAMILIES,
     Judged,
+    Judges,
+    Made,
+    as_written_by,
     boundaries,
     counterfactual,
     errors,
@@ -36,23 +40,6 @@ from eval.figures import (
 from eval.measures import HEADS
 from eval.tables import Cell, Table, beside, rounded, write_table
 
-_PROMPTINGS = {"Zero-Shot": "zero_shot", "Intuition": "intuition", "Taxonomy": "taxonomy", paper.TUNED: "taxonomy"}
-# Row of Table 6 -> what configs/eval/table6.yaml calls the model.
-_MODELS = {
-    "Gemini 3 Flash": "gemini-3-flash",
-    "GPT-5.2": "gpt-5.2",
-    "Llama 4 Maverick": "llama-4-maverick",
-    "Llama 3.2-VL (11B)": "llama-3.2-vl-11b",
-    "Qwen3-VL (32B)": "qwen3-vl-32b",
-    "Qwen3-VL (8B)": "qwen3-vl-8b",
-    "MiniCPM-V (8B)": "minicpm-v-8b",
-    "Pixtral (12B)": "pixtral-12b",
-    "Qwen3-VL (8B) (80 steps)": "sft-qwen3-vl-8b-80-steps",
-    "Qwen3-VL (4B) (80 steps)": "sft-qwen3-vl-4b-80-steps",
-    "Qwen3-VL (2B) (80 steps)": "sft-qwen3-vl-2b-80-steps",
-    "Llama 3.2 (160 steps)": "sft-llama-3.2-160-steps",
-    "Llama 3.2 (80 steps)": "sft-llama-3.2-80-steps",
-}
 _OTHER_PROTOCOL = ("inter_level_accuracy", "intra_level_accuracy")  # the paper's pairs are curated
 
 
@@ -99,32 +86,28 @@ def main(argv: Sequence[str] | None = None) -> None:
     (args,) = parse(PaperArguments, argv, prog="cprt paper", description=(__doc__ or "").partition("\n")[0])
     taxonomy, out = Taxonomy.load(args.taxonomy), Path(args.out)
     missing = args.missing() if args.skip_missing else []
-    tables: list[Table] = [table4(), table5(taxonomy), scoring(taxonomy)]
-    pictures: dict[str, bytes] = {}
+    made: list[Made] = [([table4(), table5(taxonomy), scoring(taxonomy)], {})]
     inputs = {name: str(getattr(args, name)) for name in ("labels", "sft_labels", "agreement") if getattr(args, name)}
     labels = [] if args.labels is None else read_labels(args.labels, taxonomy)
     if args.labels is not None:
-        tables.append(table1([label.level for label in labels]))
+        made.append(([table1([label.level for label in labels])], {}))
     if args.sft_labels is not None:
-        parts = {"evaluation": labels, "SFT": read_labels(args.sft_labels, taxonomy)}
-        table, pictures["figure7"] = splits(parts, taxonomy)
-        tables.append(table)
+        made.append(splits({"evaluation": labels, "SFT": read_labels(args.sft_labels, taxonomy)}, taxonomy))
     if args.agreement is not None:
-        tables.append(table2(read_object(args.agreement), args.agreement))
+        made.append(([table2(read_object(args.agreement), args.agreement)], {}))
     if args.runs:
         rows, others = read_judged(list(map(Path, args.runs)), {} if args.rows is None else read_rows(args.rows))
+        own = {(f"own: {other.prompt}", other.name): other for other in others}
         inputs |= {f"metrics_{number}": str(one.file) for number, one in enumerate([*rows.values(), *others])}
-        tables.append(severity_table("table3", paper.table3(), rows, []))
-        tables.append(severity_table("table6", paper.table6(), rows, others))
-        tables.append(errors(rows | {(f"own: {other.prompt}", other.name): other for other in others}))
-        drawn_tables, drawn = judges(rows, labels, taxonomy)
-        tables, pictures = tables + drawn_tables, pictures | drawn
+        shown = [severity_table("table3", paper.table3(), rows), severity_table("table6", paper.table6(), rows, own)]
+        made += [([*shown, errors({**rows, **own})], {}), judges(rows, labels, taxonomy)]
         if not rows:
             print("note: runs: none is a row of Table 6; docs/paper.md says how they are named")
     for name, make in (("counterfactual", counterfactual), ("boundaries", boundaries)):
         if getattr(args, name) is not None:
-            made_tables, drawn = make(Path(getattr(args, name)), taxonomy)
-            tables, pictures = tables + made_tables, pictures | drawn
+            made.append(make(Path(getattr(args, name)), taxonomy))
+    tables = [table for part, _ in made for table in part]
+    pictures = {name: picture for _, part in made for name, picture in part.items()}
     texts = prompt_texts(taxonomy)
 
     sign("cprt paper", out / "run.json")
@@ -162,42 +145,40 @@ def _say(
 
 def table1(levels: Sequence[int]) -> Table:
     """Photos a level, from the levels of labels."""
-    published, total = paper.table1(), len(levels)
-    rows: list[list[Cell]] = []
-    for level in LEVELS:
-        ours, share = levels.count(level), 100 * published[level] / sum(published.values())
-        percent = 100 * ours / total if total else None
-        rows.append(
-            [f"Level {level}", ours, rounded(percent, 1), published[level], round(share, 1), ours - published[level]]
-        )
+    published = paper.table1()
     everything = sum(published.values())
-    rows.append(["Total", total, 100.0 if total else None, everything, 100.0, total - everything])
+
+    def row(head: str, ours: int, theirs: int) -> list[Cell]:
+        percent = 100 * ours / len(levels) if levels else None
+        return [head, ours, rounded(percent, 1), theirs, round(100 * theirs / everything, 1), ours - theirs]
+
+    rows = [row(f"Level {level}", levels.count(level), published[level]) for level in LEVELS]
     columns = ["privacy level", "photos", "%", "paper", "paper %", "difference"]
-    return Table("table1", "photos by severity level, beside the paper's Table 1", columns, rows)
+    caption = "photos by severity level, beside the paper's Table 1"
+    return Table("table1", caption, columns, [*rows, row("Total", len(levels), everything)])
 
 
 def table2(agreement: Mapping[str, Any], file: str) -> Table:
     """Agreement and kappa by comparison, then of people and of models a level (4.1)."""
     rows: list[list[Cell]] = []
-    try:
+
+    def add(head: str, part: Mapping[str, Any], percent: float | str | None, kappa: float | None) -> None:
+        ours = None if part["agreement"] is None else 100 * part["agreement"]
+        cells = [rounded(ours, 1), percent, None] if isinstance(percent, str) else beside(ours, percent, 1)
+        rows.append([head, *cells, *beside(part["kappa"], kappa, 3)])
+
+    with as_written_by("cprt agreement", file):
         for row in agreement["table2"]:
             published = row["paper"] or {}
-            ours = None if row["agreement"] is None else 100 * row["agreement"]
-            rows.append([row["comparison"], *beside(ours, published.get("agreement_percent"), 1)])
-            rows[-1] += beside(row["kappa"], published.get("kappa"), 3)
-        groups: dict[str, tuple[Mapping[str, Any], Mapping[int, float | str]]] = {
-            "Human-Human": (agreement["human_human"], paper.human_agreement_by_level())
-        }
-        for name, head in (("model_human", "Models-Human"), ("model_model", "Models")):
-            groups[head] = agreement[name]["pooled"], paper.model_agreement_by_level()[name]
-        for head, (parts, published_levels) in groups.items():
+            add(row["comparison"], row, published.get("agreement_percent"), published.get("kappa"))
+        people, models = paper.human_agreement_by_level(), paper.model_agreement_by_level()
+        for head, parts, by_level in (
+            ("Human-Human", agreement["human_human"], people),
+            ("Models-Human", agreement["model_human"]["pooled"], models["model_human"]),
+            ("Models", agreement["model_model"]["pooled"], models["model_model"]),
+        ):
             for level in LEVELS:
-                part, percent = parts["levels"][str(level)], published_levels.get(level)
-                ours = None if part["agreement"] is None else 100 * part["agreement"]
-                cells = [rounded(ours, 1), percent, None] if isinstance(percent, str) else beside(ours, percent, 1)
-                rows.append([f"{head}, level {level}", *cells, *beside(part["kappa"], None, 3)])
-    except (KeyError, TypeError, AttributeError) as error:
-        raise InputError.at(file, f"is not what cprt agreement writes ({error})") from error
+                add(f"{head}, level {level}", parts["levels"][str(level)], by_level.get(level), None)
     columns = ["comparison", "agreement %", "paper", "difference", "kappa", "paper", "difference"]
     return Table("table2", "agreement of annotators, beside the paper's Table 2", columns, rows)
 
@@ -220,30 +201,28 @@ def table5(taxonomy: Taxonomy) -> Table:
     return Table("table5", "the annotation questions, the paper's Table 5", ["", "level", "key", "question"], rows)
 
 
-def severity_table(
-    name: str, rows: Sequence[Mapping[str, Any]], judged: Mapping[tuple[str, str], Judged], others: Sequence[Judged]
-) -> Table:
+def severity_table(name: str, rows: Sequence[Mapping[str, Any]], judged: Judges, own: Judges | None = None) -> Table:
     """Tables 3 and 6: for each figure ours with its interval, the paper's, and the difference.
 
-    Of the figures over pairs no difference is given: the paper's pairs are curated, ours are all. Runs that are no row
-    of the paper's stand below, by their prompt and name.
+    Of the figures over pairs no difference is given: the paper's pairs are curated, ours are all. Runs of your ``own``
+    that are no row of the paper's stand below.
     """
     figures = [figure for figure in HEADS if figure != "coverage"]
     columns = ["prompting", "model", "coverage"]
     for figure in figures:
-        head = HEADS[figure]
-        columns += [head, f"{head} low", f"{head} high", f"{head} paper"]
-        columns += [] if figure in _OTHER_PROTOCOL else [f"{head} difference"]
-    entries = [(row["prompting"], row["model"], row, judged.get((row["prompting"], row["model"]))) for row in rows]
-    entries += [(f"own: {other.prompt}", other.name, {}, other) for other in others]
+        columns += [f"{HEADS[figure]}{what}" for what in ("", " low", " high", " paper")]
+        columns += [] if figure in _OTHER_PROTOCOL else [f"{HEADS[figure]} difference"]
+    published = {(row["prompting"], row["model"]): row for row in rows}
+    runs = {**judged, **(own or {})}
     found: list[list[Cell]] = []
-    for prompting, model, published, one in entries:
-        ours = None if one is None else one.metrics
-        cells: list[Cell] = [prompting, model, rounded(ours.coverage if ours else None, 3)]
+    for place in [*published, *(own or {})]:
+        ours = runs[place].metrics if place in runs else None
+        cells: list[Cell] = [*place, rounded(ours.coverage if ours else None, 3)]
         for figure in figures:
             low, high = (ours.ci.get(figure) if ours else None) or (None, None)
-            value, of_paper, difference = beside(ours.figure(figure) if ours else None, published.get(figure), 3)
-            cells += [value, rounded(low, 3), rounded(high, 3), of_paper]
+            theirs = published.get(place, {}).get(figure)
+            value, _, difference = beside(ours.figure(figure) if ours else None, theirs, 3)
+            cells += [value, rounded(low, 3), rounded(high, 3), theirs]
             cells += [] if figure in _OTHER_PROTOCOL else [difference]
         found.append(cells)
     number = name.removeprefix("table")
@@ -261,9 +240,8 @@ def read_judged(
     for folder in folders:
         if not folder.is_dir():
             raise InputError.at(folder, "is not a folder")
-        within = (
-            [folder / "metrics.json"] if (folder / "metrics.json").is_file() else sorted(folder.glob("*/metrics.json"))
-        )
+        file = folder / "metrics.json"
+        within = [file] if file.is_file() else sorted(folder.glob("*/metrics.json"))
         if not within:
             raise InputError.at(folder, "holds no metrics.json, and no folder in it does: no run of cprt eval is here")
         for file in within:
@@ -272,9 +250,9 @@ def read_judged(
                 raise InputError.at(file.parent, f"{found[name]} has the same name")
             found[name] = file
     rows = {}
-    for row in paper.table6():
-        prompting, model = row["prompting"], row["model"]
-        ours = names.get(f"{prompting} / {model}", f"{_MODELS[model]}-{_PROMPTINGS[prompting]}")
+    models = FAMILIES[0] | FAMILIES[1]
+    for prompting, model in ((row["prompting"], row["model"]) for row in paper.table6()):
+        ours = names.get(f"{prompting} / {model}", f"{models[model]}-{paper.PROMPTINGS[prompting]}")
         if ours in found:
             rows[prompting, model] = _judged(found.pop(ours))
     return rows, [_judged(file) for file in found.values()]

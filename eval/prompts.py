@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from cprt.annotation import stage1, stage2
 from cprt.config import option, parse, run
-from cprt.errors import InputError, suggestion
+from cprt.errors import check_name
 from cprt.prompts import PROMPTS, Messages, build, digest
 from cprt.taxonomy import Taxonomy
-from eval.model_inversion.judge.prompts import LAYOUTS, SUBJECTS
+from eval.model_inversion.judge.prompts import LAYOUTS, OURS, SUBJECTS
 
 
 @dataclass
@@ -28,10 +28,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Command line of ``cprt prompts``."""
     (args,) = parse(PromptsArguments, argv, prog="cprt prompts", description=__doc__)
     found = dict(prompts(Taxonomy.load(args.taxonomy), args.prompt))
-    unknown = next((name for name in args.only if name not in found), None)
-    if unknown is not None:
-        near = suggestion(unknown, found) or f" (there are {', '.join(found)})"
-        raise InputError(f"only: no prompt is called {unknown!r}{near}")
+    for name in args.only:
+        check_name("only", "prompt", name, found)
     for name, messages in found.items():
         if not args.only or name in args.only:
             print(f"==== {name} (sha256 {digest(messages)[:12]})")
@@ -60,7 +58,7 @@ def prompts(taxonomy: Taxonomy, own: Sequence[str] = ()) -> Iterator[tuple[str, 
     yield "annotation-stage2", stage2("<the answer to stage 1>", taxonomy)
     for kind, subject in SUBJECTS.items():
         for layout in LAYOUTS:
-            yield f"model-inversion-{kind}-{layout}", subject.messages(layout, n=4, a_first=True)
+            yield f"model-inversion-{kind}-{layout}", OURS.messages(subject, False, layout, n=4, a_first=True)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,9 @@ command, with any number of processes, goes on.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -29,7 +30,6 @@ from cprt.models.checkpoint import DTYPES
 from cprt.models.missing import read_outcomes
 from cprt.models.outcome import Outcome
 from cprt.models.response_cache import ResponseCache, Shard
-from cprt.models.spec import Response
 from cprt.prompts import PROMPTS, TARGETS
 from cprt.provenance import check_output, run_path, sign, write_run
 from cprt.records import Label, Prediction, read_json, read_labels, read_predictions, write_json, write_jsonl
@@ -37,14 +37,14 @@ from cprt.taxonomy import Taxonomy
 from eval.judges import Judge, from_options, from_rows, only_asked, rows_at_hand
 from eval.measures import measure, summary_line
 from eval.predictions import predict, reader
-from eval.report.write import write_report
+from eval.report.page import write_report
+from eval.runs import EvaluatedRun
 from eval.served import check_served
 
 RETRY = ("refused", "unparsed")
 DECODINGS = ("greedy", "expected")
 ANSWERS = "answers.jsonl"
 WRITES = ("answers*.jsonl", "predictions.jsonl", "metrics.json", "report.html", "*.png")
-Result = tuple[list[Prediction], Metrics]  # of a judge
 
 
 @dataclass
@@ -118,7 +118,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     taxonomy, shard = Taxonomy.load(args.taxonomy), Shard.from_environment()
     every = find_judges(args, taxonomy)
     judges = only_asked(every, args.only, taxonomy)
-    names = [judge.name for judge in every]
     by_model = [list(group) for _, group in groupby(judges, key=lambda judge: judge.spec.name)]
     by_model = by_weights(by_model, lambda group: group[0].spec)
     labels = read_labels(args.labels, taxonomy, needed=("image",))[: args.limit]
@@ -129,25 +128,32 @@ def main(argv: Sequence[str] | None = None) -> None:
     paths = [root / photo for photo in photos]
 
     out, faults = Path(args.out), list[InputError]()
-    folders = {name: out / name if len(names) > 1 else out for name in names}
-    results: dict[str, Result] = {}
+    folders = {judge.name: out / judge.name if len(every) > 1 else out for judge in every}
+    results: dict[str, EvaluatedRun] = {}
     for judge in judges:
         check_output("cprt eval", folders[judge.name], WRITES)
     sign("cprt eval", out / "run.json")
     with ResponseCache(out / ANSWERS, shard) as cache:
+
+        def outcomes_of(judge: Judge) -> Iterator[tuple[str | OSError, Outcome[Answer]]]:
+            """What became of its question about each photo, and under which key it is kept."""
+            return read_outcomes(judge.spec, map(judge.request, paths), cache, reader(taxonomy, judge.prompt))
+
         if args.check_served:
             check_served(judges[0], models[0], paths[0], cache)
         for model, group in zip(models, by_model, strict=True):
             requests = [judge.request(path) for path in paths for judge in group]
+            found = (one for judge in group for one in outcomes_of(judge)) if args.retry else ()
+            again = {key for key, outcome in found if outcome.status in args.retry and isinstance(key, str)}
             try:
-                ask(model, requests, cache, to_retry(group, paths, cache, taxonomy, args.retry))
+                ask(model, requests, cache, again)
             except InputError as reason:  # it cannot be loaded: others are asked all the same
                 faults.append(reason)
                 continue
             if model.stopped is not None:
                 faults.append(model.stopped)
             missing = shard.world > 1 and sum(
-                outcome.response is None for judge in group for _, outcome in outcomes_of(judge, paths, cache, taxonomy)
+                outcome.response is None for judge in group for _, outcome in outcomes_of(judge)
             )
             if missing:
                 print(
@@ -156,58 +162,31 @@ def main(argv: Sequence[str] | None = None) -> None:
                 )
                 continue
             for judge in group:
-                outcomes = (outcome for _, outcome in outcomes_of(judge, paths, cache, taxonomy))
+                outcomes = (outcome for _, outcome in outcomes_of(judge))
                 try:
                     results[judge.name] = write(folders[judge.name], judge, labels, outcomes, taxonomy, args)
                 except InputError as reason:
                     faults.append(reason)
     if results:
-        for name in set(names) - {judge.name for judge in judges}:  # left out this time, and still on the page
-            earlier = read_results(folders[name], labels, taxonomy)
-            results |= {} if earlier is None else {name: earlier}
-        show(
-            out,
-            {folders[name]: results[name] for name in names if name in results},
-            labels,
-            taxonomy,
-            root if args.thumbnails else None,
-        )
+        for name in folders.keys() - {judge.name for judge in judges}:  # left out this time, and still on the page
+            if (earlier := read_earlier(folders[name], labels, taxonomy)) is not None:
+                results[name] = earlier
+        shown = [results[name] for name in folders if name in results]
+        page = write_report(out, labels, shown, taxonomy, root if args.thumbnails else None)
+        print(f"{page}: figures beside the paper's, pictures, and the largest errors")
     raise_first(faults)
-
-
-def outcomes_of(
-    judge: Judge, paths: Sequence[Path], cache: ResponseCache, taxonomy: Taxonomy
-) -> Iterator[tuple[str | OSError, Outcome[Answer]]]:
-    """What became of a judge's question about each photo, and under which key it is kept."""
-    return read_outcomes(judge.spec, map(judge.request, paths), cache, reader(taxonomy, judge.prompt))
-
-
-def to_retry(
-    group: Sequence[Judge],
-    paths: Sequence[Path],
-    cache: ResponseCache,
-    taxonomy: Taxonomy,
-    statuses: Sequence[str],
-) -> set[str]:
-    """The keys of requests that ended with one of ``statuses``."""
-    if not statuses:
-        return set()
-    found = (found for judge in group for found in outcomes_of(judge, paths, cache, taxonomy))
-    return {key for key, outcome in found if outcome.status in statuses and isinstance(key, str)}
 
 
 def find_judges(args: EvalArguments, taxonomy: Taxonomy) -> list[Judge]:
     """The judges that the options name. Raises InputError."""
-    if args.models:
-        return from_rows(args.models, args.prompt, args.target, args.decoding, args.structured, taxonomy)
-    assert args.model is not None
+    asked = (args.prompt, args.target, args.decoding, args.structured, taxonomy)
+    if args.model is None:
+        return from_rows(args.models, *asked)
     same = ("base_url", "api_key_env", "batch_size", "max_new_tokens", "max_pixels", "dtype")
     options = {"revision": args.model_revision, **{name: getattr(args, name) for name in same}}
     if args.base_url is not None and args.max_pixels is None:
         del options["max_pixels"]
-    return from_options(
-        args.model, args.adapter, args.prompt, args.target, args.decoding, args.structured, taxonomy, **options
-    )
+    return from_options(args.model, args.adapter, *asked, **options)
 
 
 def write(
@@ -217,61 +196,50 @@ def write(
     outcomes: Iterable[Outcome[Answer]],
     taxonomy: Taxonomy,
     args: EvalArguments,
-) -> Result:
+) -> EvaluatedRun:
     """Write predictions, metrics and run record of one judge. Raises InputError where not one photo got an answer."""
-    predictions, made = list[Prediction](), Made()
+    predictions = list[Prediction]()
+    ways = Counter[str]()  # how answers came about, as JSON: one run may go on where another stopped
+    free = 0  # answers that an endpoint was to hold to a form, and did not
     for label, outcome in zip(labels, outcomes, strict=True):
         predictions.append(predict(judge, label, outcome, taxonomy))
-        made.count(outcome.response)
+        if outcome.response is not None and outcome.response.error is None:
+            free += outcome.response.is_free
+            dropped = {"without": outcome.response.dropped} if outcome.response.dropped else {}
+            ways[json.dumps((outcome.response.made or {}) | dropped)] += 1
+    made = [{**json.loads(way), "count": count} for way, count in sorted(ways.items()) if way != "{}"]
     write_jsonl(folder / "predictions.jsonl", predictions)
     metrics = measure(labels, predictions, taxonomy, file=str(folder / "predictions.jsonl"))
     write_json(folder / "metrics.json", metrics)
-    config = {**vars(args), "models": [], "base_url": args.base_url and "endpoint", "judge": judge.spec.record()}
     write_run(
         "cprt eval",
         folder,
-        config,
+        {**vars(args), "models": [], "judge": judge.spec.record()},
         {"labels": args.labels},
         taxonomy=taxonomy.digest,
         prompt=judge.prompt.identity(),
         model=judge.spec.identity["model"],
         adapter=judge.spec.identity.get("adapter"),
-        decoding=judge.record(made.free, len(labels)),
+        decoding=judge.record(free, len(labels)),
         batch_size=judge.spec.batch_size,
-        **made.record(),
+        dtype=", ".join(sorted({way["dtype"] for way in made if "dtype" in way})) or None,
+        answers_made=made,
     )
     print(f"{folder}: {summary_line(metrics)}")
     if all(prediction.status == "error" for prediction in predictions):
         raise InputError(f"{folder}: every photo ended in an error (the first: {predictions[0].error})")
-    if made.free:
+    if free:
         print(
-            f"note: {folder}: {made.free} of {len(labels)} answers are free ones: the endpoint takes no JSON schema, "
+            f"note: {folder}: {free} of {len(labels)} answers are free ones: the endpoint takes no JSON schema, "
             "or does not keep to it; the run does not count as structured"
         )
     without = sum(row.status == "ok" and row.expected_score is None for row in predictions)
     if judge.expected and without:
         print(f"note: {folder}: {without} answers without an expected score (no probabilities of a score came along)")
-    return predictions, metrics
+    return _evaluated(folder, predictions, metrics)
 
 
-def show(
-    out: Path, results: Mapping[Path, Result], labels: Sequence[Label], taxonomy: Taxonomy, pictured: Path | None
-) -> None:
-    """Write the page of all judges. A run is called by its folder's name, as cprt compare calls it."""
-    names = {folder: folder.resolve().name for folder in results}
-    page = write_report(
-        out,
-        labels,
-        {names[folder]: predictions for folder, (predictions, _) in results.items()},
-        {names[folder]: metrics for folder, (_, metrics) in results.items()},
-        taxonomy,
-        pictured,
-        records={name: read_json(run_path(folder)) for folder, name in names.items()},
-    )
-    print(f"{page}: figures beside the paper's, pictures, and the largest errors")
-
-
-def read_results(folder: Path, labels: Sequence[Label], taxonomy: Taxonomy) -> Result | None:
+def read_earlier(folder: Path, labels: Sequence[Label], taxonomy: Taxonomy) -> EvaluatedRun | None:
     """What an earlier run has left in ``folder``; None where there is nothing, or about other photos."""
     file = folder / "predictions.jsonl"
     if not (file.is_file() and run_path(folder).is_file()):
@@ -279,35 +247,12 @@ def read_results(folder: Path, labels: Sequence[Label], taxonomy: Taxonomy) -> R
     predictions = read_predictions(file)
     if sorted(row.id for row in predictions) != sorted(label.id for label in labels):
         return None
-    return predictions, measure(labels, predictions, taxonomy, file=str(file))
+    return _evaluated(folder, predictions, measure(labels, predictions, taxonomy, file=str(file)))
 
 
-class Made:
-    """How answers came about: distinct ways with their counts, since one run may go on where another stopped.
-
-    Attributes:
-        free: answers that an endpoint was to hold to a form, and did not.
-    """
-
-    def __init__(self) -> None:
-        self.free = 0
-        self._counts, self._ways = Counter[str](), dict[str, dict[str, Any]]()
-
-    def count(self, response: Response | None) -> None:
-        if response is None or response.error is not None:
-            return
-        self.free += response.is_free
-        way = {**(response.made or {}), **({"without": list(response.dropped)} if response.dropped else {})}
-        name = str(sorted(way.items()))
-        self._counts[name] += 1
-        self._ways[name] = way
-
-    def record(self) -> dict[str, Any]:
-        dtypes = sorted({way["dtype"] for way in self._ways.values() if "dtype" in way})
-        return {
-            "dtype": ", ".join(dtypes) or None,
-            "answers_made": [{**way, "count": self._counts[name]} for name, way in sorted(self._ways.items()) if way],
-        }
+def _evaluated(folder: Path, predictions: list[Prediction], metrics: Metrics) -> EvaluatedRun:
+    """Called by its folder's name, as ``cprt compare`` calls it."""
+    return EvaluatedRun(folder.resolve().name, predictions, metrics, read_json(run_path(folder)))
 
 
 if __name__ == "__main__":

@@ -44,20 +44,20 @@ from data_prep.labels.files import read_aliases, read_annotations, read_bench, r
 from data_prep.selection import read_map
 from data_prep.vispr import read_annotation
 from eval.agreement import rows as agreement
-from eval.compare.runs import read_runs
 from eval.counterfactual import run as counterfactual
 from eval.counterfactual.cases import read_fingerprints
 from eval.judges import trained_prompt
 from eval.measures import measure
 from eval.model_inversion.compare.inputs import from_folders, from_yaml
 from eval.model_inversion.compare.pictures import references_shown
-from eval.model_inversion.judge.prompt_files import Prompt as JudgePrompt
+from eval.model_inversion.judge.prompts import Prompt as JudgePrompt
 from eval.model_inversion.metrics.evaluation import Inputs
 from eval.model_inversion.metrics.join import read_classifier, read_controls, read_judge, read_naturals
 from eval.model_inversion.standard.spec import ClassifierSpec
 from eval.model_inversion.study.answers import read_sheet
 from eval.model_inversion.study.sheets import Asked, draw, read_key
 from eval.paper import read_rows, table2
+from eval.runs import read_runs
 
 TAXONOMY = Taxonomy.default()
 ZEROS = {key: 0 for key in TAXONOMY.keys}
@@ -260,14 +260,14 @@ def _trained(path: Path) -> Any:
 
 def _repeated(path: Path) -> Any:
     with _as(path, "run.json") as folder:
-        return counterfactual.read_runs([folder], TAXONOMY)
+        return counterfactual.read_runs({"run": Path(folder)}, TAXONOMY)
 
 
 def _compared(path: Path, name: str) -> Any:
     with _as(path, name) as folder:
         empty = Path(folder).with_name("empty")
         empty.touch()
-        return read_runs([Path(folder)], str(empty), _evaluated()[0], TAXONOMY)
+        return read_runs({"run": Path(folder)}, str(empty), _evaluated()[0], TAXONOMY)
 
 
 def _judges(path: Path, name: str) -> Any:

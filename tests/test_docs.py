@@ -21,9 +21,9 @@ from eval.counterfactual.cases import Case
 from eval.model_inversion.compare.table import table
 from eval.model_inversion.metrics.join import COLUMNS
 from eval.model_inversion.standard.run import HEADER
-from eval.score.asking import score_row
 from eval.score.options import ScoreArguments
 from eval.score.photos import Photo
+from eval.score.rows import score_row
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -14,7 +14,7 @@ import math
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,6 +26,13 @@ CONFIDENCE, _Z = 0.95, 1.959963984540054  # and its two-sided normal quantile
 _MOST_UNDEFINED = 0.05
 _FEWEST_BEYOND = 10
 _CELLS = 400_000  # 59 resamples of 6,736 rows at a time: fits the cache
+
+
+class Figure(NamedTuple):
+    """A figure with its 95% interval; None for what is undefined."""
+
+    value: float | None
+    interval: list[float] | None
 
 
 class Weights:
@@ -192,6 +199,12 @@ def cluster_interval(sums: ArrayLike, figure: Callable[[Floats], Floats], weight
     return apart(widened_interval(figure(totals(sums, weights_BK)), weights_BK.shape[1], freedom))
 
 
+def cluster_figure(sums: ArrayLike, figure: Callable[[Any], Floats], weights_BK: Floats) -> Figure:
+    """``figure`` of the total of (K, ...) ``sums`` with its ``cluster_interval``; neither where it is undefined."""
+    value = defined(figure(np.asarray(sums).sum(axis=0)))
+    return Figure(value, None if value is None else cluster_interval(sums, figure, weights_BK))
+
+
 def apart(bounds: list[float] | None) -> list[float] | None:
     """An interval; None for a single point: resamples that all say the same tell nothing of how far off it may be."""
     return None if bounds is None or bounds[0] == bounds[1] else bounds
@@ -245,6 +258,11 @@ class ClusteredShare:
     @property
     def share(self) -> float | None:
         return self.part / self.whole if self.whole else None
+
+    @property
+    def figure(self) -> Figure:
+        """The share with its interval."""
+        return Figure(self.share, self.interval)
 
     @property
     def design_effect(self) -> float | None:

@@ -21,3 +21,10 @@ def show(value: float | None, interval: Sequence[float] | None = None, form: str
 def first_few(names: Sequence[str], most: int = 5) -> str:
     """``a, b, c, d, e, ...``"""
     return ", ".join([*names[:most], *(["..."] if len(names) > most else [])])
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of as many cells each, in columns as wide as they need: the first to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [[row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])] for row in rows]
+    return "\n".join("  ".join(line).rstrip() for line in lines)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 
 from cprt import records
 from cprt.errors import InputError
+from cprt.images import SUFFIXES
 from cprt.metrics.agreement import KINDS, MISSING
 from cprt.tables import read_csv
 from cprt.taxonomy import Taxonomy
 from cprt.values import number
 
-_SUFFIX = re.compile(r"\.(?:jpe?g|png|webp|bmp|gif|tiff?)$", re.IGNORECASE)
+LABELS = (0, 0.5, 1)
 
 
 @dataclass(frozen=True)
@@ -47,15 +48,10 @@ def read_answers(path: str | Path, taxonomy: Taxonomy) -> Iterator[Row]:
 
 
 def _label(cell: str, path: str | Path, line: int, key: str) -> float | None:
-    if not cell:
-        return None
-    try:
-        value = number(cell)
-    except ValueError:
-        value = -1.0
-    if value not in (0, 0.5, 1):
-        raise InputError.at(path, f"{cell!r} is not 0, 0.5, 1 or empty", line, key)
-    return value
+    with suppress(ValueError):
+        if not cell or number(cell) in LABELS:
+            return number(cell) if cell else None
+    raise InputError.at(path, f"{cell!r} is not 0, 0.5, 1 or empty", line, key)
 
 
 def read_annotations(path: str | Path, taxonomy: Taxonomy) -> Iterator[Row]:
@@ -65,7 +61,7 @@ def read_annotations(path: str | Path, taxonomy: Taxonomy) -> Iterator[Row]:
         for key, value in labels.items():
             if key not in taxonomy.keys:
                 raise InputError.at(path, "is not an attribute of the taxonomy", line, f"labels.{key}")
-            if value is not None and (isinstance(value, bool) or value not in (0, 0.5, 1)):
+            if value is not None and (isinstance(value, bool) or value not in LABELS):
                 raise InputError.at(path, f"{value!r} is not 0, 0.5 or 1", line, f"labels.{key}")
         values = [labels.get(key) for key in taxonomy.keys]
         yield Row(f"{path}:{line}", row.annotator, "model", image_name(row.id), values, row.status)
@@ -73,7 +69,8 @@ def read_annotations(path: str | Path, taxonomy: Taxonomy) -> Iterator[Row]:
 
 def image_name(image: str) -> str:
     """The id of an image: its file name, without folder and extension, as in labels.jsonl."""
-    return _SUFFIX.sub("", PurePosixPath(image).name)
+    name = PurePosixPath(image)
+    return name.stem if name.suffix.lower() in SUFFIXES else name.name
 
 
 def assemble(rows: Sequence[Row]) -> tuple[NDArray[np.int8], list[str], list[str], list[str]]:
@@ -93,10 +90,9 @@ def assemble(rows: Sequence[Row]) -> tuple[NDArray[np.int8], list[str], list[str
         if first is not row.where:
             raise InputError(f"{row.where}: field 'image': {row.annotator!r} has answers on {row.image!r} in {first}")
     answers = np.full((len(kinds), len(images), len(rows[0].values)), MISSING, dtype=np.int8)
-    image_at = {image: i for i, image in enumerate(images)}
-    annotator_at = {name: i for i, name in enumerate(kinds)}
+    annotators = list(kinds)
+    image_at, annotator_at = ({name: place for place, name in enumerate(names)} for names in (images, annotators))
     for row in rows:
-        answers[annotator_at[row.annotator], image_at[row.image]] = [
-            MISSING if value is None else int(value == 1) for value in row.values
-        ]
-    return answers, list(kinds), [kind for kind, _ in kinds.values()], images
+        values = [MISSING if value is None else int(value == 1) for value in row.values]
+        answers[annotator_at[row.annotator], image_at[row.image]] = values
+    return answers, annotators, [kind for kind, _ in kinds.values()], images

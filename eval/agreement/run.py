@@ -30,7 +30,7 @@ from cprt import paper
 from cprt.answers import STATUSES
 from cprt.config import option, parse, run
 from cprt.metrics.agreement import KINDS, MISSING, measure
-from cprt.pages.words import counted, show
+from cprt.pages.words import aligned, counted, show
 from cprt.provenance import run_path, sign, write_run
 from cprt.records import write_json
 from cprt.taxonomy import LEVELS, Taxonomy
@@ -115,30 +115,29 @@ def table2(found: dict[str, Any]) -> list[dict[str, Any]]:
     ours = [("Human-Human", ("human", "human"), found["human_human"])]
     ours += [(f"{name}-Human", (name, "human"), part) for name, part in found["model_human"]["models"].items()]
     ours += [(f"{a}-{b}", (a, b), part) for part in found["model_model"]["pairs"] for a, b in [part["annotators"]]]
-    for name, group in (("All models-Human", "model_human"), ("All pairs of models", "model_model")):
-        ours.append((name, ("", ""), found[group]["pooled"]))
-    published = paper.table2()
-    rows: list[dict[str, Any]] = []
-    used: list[str] = []
+    ours.append(("All models-Human", ("", ""), found["model_human"]["pooled"]))
+    ours.append(("All pairs of models", ("", ""), found["model_model"]["pooled"]))
+    published, rows = paper.table2(), list[dict[str, Any]]()
     for comparison, between, part in ours:
         same = next((row for row in published if _is_same(between, row["between"])), None)
-        used += [same["comparison"]] if same else []
         kept = {name: part["overall"][name] for name in ("n", "agreement", "kappa", "ci")}
         rows.append({"comparison": comparison, **kept, "paper": same})
-    for row in published:
-        if row["comparison"] not in used:
-            nothing = {"n": 0, "agreement": None, "kappa": None, "ci": {"agreement": None, "kappa": None}}
-            rows.append({"comparison": row["comparison"], **nothing, "paper": row})
+    nothing = {"n": 0, "agreement": None, "kappa": None, "ci": {"agreement": None, "kappa": None}}
+    used = [row["paper"] for row in rows]
+    rows += [{"comparison": row["comparison"], **nothing, "paper": row} for row in published if row not in used]
     return rows
 
 
 def _is_same(ours: tuple[str, str], paper: Sequence[str]) -> bool:
-    def holds(name: str, published: str) -> bool:
-        if "human" in (name, published):
-            return name == published
-        return _plain(published) in _plain(name)
+    """Whether two names are those of the paper's, in either order."""
+    return any(_holds(ours[0], a) and _holds(ours[1], b) for a, b in (paper, paper[::-1]))
 
-    return any(holds(ours[0], a) and holds(ours[1], b) for a, b in (paper, paper[::-1]))
+
+def _holds(name: str, published: str) -> bool:
+    """Whether an annotator is the paper's; people are of one name."""
+    if "human" in (name, published):
+        return name == published
+    return _plain(published) in _plain(name)
 
 
 def _plain(name: str) -> str:
@@ -165,57 +164,36 @@ def print_report(result: dict[str, Any], taxonomy: Taxonomy, out: str) -> None:
         if lost:
             counts = ", ".join(f"{count} {status}" for status, count in lost.items())
             print(f"  {row['annotator']}: {counts} of {row['images']} rows count as not answered")
-    width = max(20, *(len(row["comparison"]) for row in result["table2"]))
-    print(f"\n{'Table 2':<{width}}  {'items':>6}  {'agreement':>22}  {'kappa':>24}  {'paper':>6} {'kappa':>6}")
+    lines = [["Table 2", "items", "agreement", "kappa", "paper", "kappa"]]
     for row in result["table2"]:
-        published = row["paper"] or {}
-        ours = f"{_percent(row['agreement'], row['ci']['agreement']):>22}  {show(row['kappa'], row['ci']['kappa']):>24}"
-        print(
-            f"{row['comparison']:<{width}}  {row['n']:>6}  {ours}  {_percent_of(published.get('agreement_percent')):>6}"
-            f" {show(published.get('kappa')):>6}"
-        )
-    lonely = [
-        row["annotator"]
-        for row in result["annotators"]
-        if row["kind"] == "model" and not any(_plain(name) in _plain(row["annotator"]) for name in _papers_models())
-    ]
+        published, ci = row["paper"] or {}, row["ci"]
+        ours = [_percent(row["agreement"], ci["agreement"]), show(row["kappa"], ci["kappa"])]
+        papers = [_percent_of(published.get("agreement_percent")), show(published.get("kappa"))]
+        lines.append([row["comparison"], str(row["n"]), *ours, *papers])
+    print(f"\n{aligned(lines)}")
+    papers_models = dict.fromkeys(name for row in paper.table2() for name in row["between"] if name != "human")
+    annotators = [row["annotator"] for row in result["annotators"] if row["kind"] == "model"]
+    lonely = [name for name in annotators if not any(_holds(name, published) for published in papers_models)]
     if lonely:
         named = f"{', '.join(lonely)} {'stands' if len(lonely) == 1 else 'stand'}"
-        print(f"note: {named} beside no row of the paper's: there a name holds {' or '.join(_papers_models())}")
+        print(f"note: {named} beside no row of the paper's: there a name holds {' or '.join(papers_models)}")
     _print_parts(result, taxonomy)
 
 
-def _papers_models() -> list[str]:
-    """The names that tell the paper's models, as in its Table 2."""
-    names = dict.fromkeys(name for row in paper.table2() for name in row["between"])
-    return [name for name in names if name != "human"]
-
-
 def _print_parts(result: dict[str, Any], taxonomy: Taxonomy) -> None:
-    human, model, pair = result["human_human"], result["model_human"]["pooled"], result["model_model"]["pooled"]
+    groups = result["human_human"], result["model_human"]["pooled"], result["model_model"]["pooled"]
     by_level = paper.human_agreement_by_level()
-    lines: list[tuple[str, list[Any], float | None]] = [
-        ("overall", [part["overall"] for part in (human, model, pair)], None)
-    ]
-    for level in LEVELS:
-        parts = [part["levels"][str(level)] for part in (human, model, pair)]
-        lines.append((f"level {level}", parts, by_level.get(level)))
-    lines += [(key, [part["attributes"][key] for part in (human, model, pair)], None) for key in taxonomy.keys]
-    width = max(len(name) for name, _, _ in lines)
-    print(f"\n{'':<{width}}  humans                          models against their majority         models")
-    print(
-        f"{'':<{width}}  {'agree':>6} {'paper':>6} {'kappa':>6} {'alpha':>6}"
-        f"     {'agree':>6} {'kappa':>6} {'over':>6} {'under':>6} {'diff':>7}"
-        f"   {'agree':>6} {'kappa':>6}"
-    )
-    for name, (h, m, p), published in lines:
-        print(
-            f"{name:<{width}}  {_percent(h['agreement']):>6} {_percent_of(published):>6} {show(h['kappa']):>6}"
-            f" {show(h['alpha']):>6}     {_percent(m['agreement']):>6} {show(m['kappa']):>6}"
-            f" {_percent(m['over_rate']):>6} {_percent(m['under_rate']):>6}"
-            f" {show(m['signed_difference'], form='+.1%'):>7}"
-            f"   {_percent(p['agreement']):>6} {show(p['kappa']):>6}"
-        )
+    rows: list[tuple[str, list[Any], float | None]] = [("overall", [part["overall"] for part in groups], None)]
+    rows += [(f"level {n}", [part["levels"][str(n)] for part in groups], by_level.get(n)) for n in LEVELS]
+    rows += [(key, [part["attributes"][key] for part in groups], None) for key in taxonomy.keys]
+    lines = [["", "humans", "paper", "kappa", "alpha", "models*", "kappa", "over", "under", "diff", "models", "kappa"]]
+    for name, (humans, against, models), published in rows:
+        cells = [_percent(humans["agreement"]), _percent_of(published), show(humans["kappa"]), show(humans["alpha"])]
+        cells += [_percent(against["agreement"]), show(against["kappa"])]
+        cells += [_percent(against["over_rate"]), _percent(against["under_rate"])]
+        cells.append(show(against["signed_difference"], form="+.1%"))
+        lines.append([name, *cells, _percent(models["agreement"]), show(models["kappa"])])
+    print(f"\n{aligned(lines)}\nhumans, models: agreement among themselves; models*: with the majority of humans")
 
 
 _percent = partial(show, form=".1%")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path, PurePosixPath
@@ -13,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from cprt.errors import InputError, suggestion
+from cprt.errors import check_name
 from cprt.metrics.bootstrap import paired_interval
 from cprt.metrics.severity import paired_differences
-from cprt.records import Label, inside
+from cprt.records import Label, column
 from cprt.taxonomy import Taxonomy
-from eval.compare.results import CurvePoint, Difference, Headline, PairDifferences, SeedGroup, Spread
-from eval.compare.runs import EvaluatedRun, unique_names
+from eval.compare.results import CurvePoint, Difference, PairDifferences, SeedGroup, Spread
 from eval.measures import HEADS
+from eval.runs import EvaluatedRun, unique_names
 
 ALPHA = 0.05
 FIGURES = tuple(name for name in HEADS if name != "coverage")  # those that a resample of common photos can change
@@ -32,9 +33,7 @@ def choose_pairs(names: Sequence[str], against: str | None) -> list[tuple[str, s
     if against == _ALL:
         return [(second, first) for first, second in itertools.combinations(names, 2)]
     reference = names[0] if against is None else against
-    if reference not in names:
-        near = suggestion(reference, names) or f" (there are {', '.join(names)})"
-        raise InputError(f"against: no run is called {reference!r}{near}")
+    check_name("against", "run", reference, names)
     return [(name, reference) for name in names if name != reference]
 
 
@@ -47,7 +46,7 @@ def differences(
     seed: int,
 ) -> list[PairDifferences]:
     """Paired differences of the figures of each pair, over the photos that both have scored, tested together."""
-    scores = {one.name: {row.id: row.score for row in one.predictions if row.score is not None} for one in runs}
+    scores = {one.name: column(one.predictions, "score") for one in runs}
     # Pairs over the same photos share their resamples: where all runs scored everything, each run is resampled once.
     by_photos: dict[tuple[str, ...], list[tuple[str, str]]] = {}
     for pair in pairs:
@@ -109,7 +108,11 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
     return adjusted
 
 
-# --- Over training -------------------------------------------------------------------------------------------------
+# --- Over trainings and seeds ----------------------------------------------------------------------------------------
+
+_CHECKPOINT = re.compile(r"(.*?)[/_.-]?\bcheckpoint-(\d{1,9})\b")
+_SEED = re.compile(r"[/_.-]?\bseed-(\d{1,9})\b")
+_Groups = dict[tuple[str, tuple[str, ...]], list[tuple[int, EvaluatedRun]]]  # name, way to ask -> (number, run)
 
 
 def curves(runs: Sequence[EvaluatedRun]) -> dict[str, list[CurvePoint]]:
@@ -118,39 +121,21 @@ def curves(runs: Sequence[EvaluatedRun]) -> dict[str, list[CurvePoint]]:
     A training is the folder that holds the checkpoints, with one prompt and target. A run of its base with the same
     prompt and target is its step 0.
     """
-    trainings: dict[tuple[str, tuple[str, ...]], list[tuple[int, EvaluatedRun]]] = {}
+    trainings: _Groups = {}
+    others = []
     for one in runs:
-        training, step = checkpoint(one)
-        if step is not None:
-            trainings.setdefault((training, one.asked), []).append((step, one))
-    found = {}
-    for (training, asked), members in trainings.items():
-        bases = {str(one.record.get("model")) for _, one in members}
-        members += [
-            (0, one)
-            for one in runs
-            if one.record.get("adapter") is None
-            and checkpoint(one)[1] is None
-            and one.asked == asked
-            and str(one.record.get("model")) in bases
-        ]
-        name = training if sum(other == training for other, _ in trainings) == 1 else f"{training}, {', '.join(asked)}"
-        found[name] = [
-            CurvePoint(**Headline.of(one.metrics), step=step, run=one.name)
-            for step, one in sorted(members, key=lambda member: member[0])
-        ]
-    return found
-
-
-def checkpoint(one: EvaluatedRun) -> tuple[str, int | None]:
-    """The training that a run's adapter is of, and after how many steps; None where no ``checkpoint-N`` says so."""
-    for path in (inside(one.record, "config", "judge").get("adapter"), one.name):
-        for match in re.finditer(r"(.*?)[/_.-]?\bcheckpoint-(\d{1,9})\b", str(path or "")):
-            return PurePosixPath(match[1]).name or "training", int(match[2])
-    return "", None
-
-
-# --- Over seeds ----------------------------------------------------------------------------------------------------
+        if match := next(filter(None, map(_CHECKPOINT.search, one.paths)), None):
+            training = PurePosixPath(match[1]).name or "training"
+            trainings.setdefault((training, one.asked), []).append((int(match[2]), one))
+        elif one.record.get("adapter") is None:
+            others.append(one)
+    for (_, asked), members in trainings.items():
+        bases = {one.model for _, one in members}
+        members += [(0, one) for one in others if one.asked == asked and one.model in bases]
+    return {
+        name: [CurvePoint.of(one.metrics, step=step, run=one.name) for step, one in sorted(members, key=itemgetter(0))]
+        for name, members in _by_name(trainings).items()
+    }
 
 
 def over_seeds(runs: Sequence[EvaluatedRun]) -> dict[str, SeedGroup]:
@@ -158,28 +143,30 @@ def over_seeds(runs: Sequence[EvaluatedRun]) -> dict[str, SeedGroup]:
 
     A recipe is what remains of the adapter's folder, or of the run's name, without its ``seed-N``, asked in one way.
     """
-    recipes: dict[tuple[str, tuple[str, ...]], list[tuple[int, EvaluatedRun]]] = {}
+    recipes: _Groups = {}
     for one in runs:
-        for path in (inside(one.record, "config", "judge").get("adapter"), one.name):
-            if (match := _SEED.search(str(path or ""))) is not None:
-                recipe = re.sub(r"^[_.-]+|[/_.-]+$", "", _SEED.sub("", str(path)))
-                recipes.setdefault((recipe, one.asked), []).append((int(match[1]), one))
-                break
+        if match := next(filter(None, map(_SEED.search, one.paths)), None):
+            recipe = re.sub(r"^[_.-]+|[/_.-]+$", "", _SEED.sub("", match.string))
+            recipes.setdefault((recipe, one.asked), []).append((int(match[1]), one))
     recipes = {key: sorted(members, key=itemgetter(0)) for key, members in recipes.items() if len(members) > 1}
     paths = sorted({recipe for recipe, _ in recipes})
     short = dict(zip(paths, unique_names(list(map(Path, paths))), strict=True))
-    groups = {}
-    for (recipe, asked), members in recipes.items():
-        alone = sum(other == recipe for other, _ in recipes) == 1
-        groups[short[recipe] if alone else f"{short[recipe]}, {', '.join(asked)}"] = SeedGroup(
+    return {
+        name: SeedGroup(
             [one.name for _, one in members],
             [seed for seed, _ in members],
-            {name: _spread([one.metrics.figure(name) for _, one in members]) for name in HEADS},
+            {figure: _spread([one.metrics.figure(figure) for _, one in members]) for figure in HEADS},
         )
-    return groups
+        for name, members in _by_name({(short[path], asked): own for (path, asked), own in recipes.items()}).items()
+    }
 
 
-_SEED = re.compile(r"[/_.-]?\bseed-(\d{1,9})\b")
+def _by_name(groups: _Groups) -> dict[str, list[tuple[int, EvaluatedRun]]]:
+    """Groups by their names, with the way to ask where there are several of one name."""
+    ways = Counter(name for name, _ in groups)
+    return {
+        name if ways[name] == 1 else f"{name}, {', '.join(asked)}": members for (name, asked), members in groups.items()
+    }
 
 
 def _spread(values: Sequence[float | None]) -> Spread | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, Self
 
 from cprt.metrics.results import Figures, Interval
 
@@ -22,10 +22,11 @@ class Headline:
     coverage: float | None
     ci: dict[str, Interval]
 
-    @staticmethod
-    def of(figures: Figures) -> dict[str, Any]:
-        """These fields of other figures."""
-        return {name: getattr(figures, name) for name in Headline.__dataclass_fields__}
+    @classmethod
+    def of(cls, figures: Figures, **more: Any) -> Self:
+        """The same fields of other figures, and ``more``."""
+        shared = [field.name for field in fields(cls) if field.name not in more]
+        return cls(**{name: getattr(figures, name) for name in shared}, **more)
 
 
 @dataclass(frozen=True)

@@ -20,16 +20,11 @@ from cprt.pages.words import counted, show
 from cprt.provenance import sign, write_run
 from cprt.records import read_labels, write_json
 from cprt.taxonomy import Taxonomy
-from eval.compare.differences import ALPHA, FIGURES, choose_pairs, curves, differences, over_seeds
-from eval.compare.results import (
-    Comparison,
-    Correction,
-    Difference,
-    Headline,
-    RunFigures,
-)
-from eval.compare.runs import find_runs, predictions_of, read_runs
+from eval.compare.differences import ALPHA, choose_pairs, curves, differences, over_seeds
+from eval.compare.results import Comparison, Correction, Difference, RunFigures
 from eval.measures import HEADS
+from eval.report.page import write_report
+from eval.runs import find_runs, predictions_of, read_runs
 
 
 @dataclass
@@ -67,12 +62,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     tests = sum(test.p is not None for pair in found for test in pair.figures.values())
     comparison = Comparison(
         n=len(labels),
-        runs={
-            one.name: RunFigures(
-                **Headline.of(one.metrics), confusion=one.metrics.confusion, status_counts=one.metrics.status_counts
-            )
-            for one in runs
-        },
+        runs={one.name: RunFigures.of(one.metrics) for one in runs},
         differences=found,
         correction=Correction("Holm", tests, ALPHA, args.resamples, args.seed),
         curves=curves(runs),
@@ -81,23 +71,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     out = Path(args.out)
     sign("cprt compare", out / "run.json")
     write_json(out / "compare.json", comparison)
-    from eval.report.write import write_report
-
-    page = write_report(
-        out,
-        labels,
-        {one.name: one.predictions for one in runs},
-        {one.name: one.metrics for one in runs},
-        taxonomy,
-        root,
-        comparison,
-        {one.name: one.record for one in runs},
-    )
-    inputs = {"labels": args.labels} | {
-        f"{one.name}/{file.name}": file
-        for one, path in zip(runs, paths, strict=True)
-        for file in ([predictions_of(path), path / "metrics.json"] if one.record else [predictions_of(path)])
-    }
+    page = write_report(out, labels, runs, taxonomy, root, comparison)
+    inputs = {"labels": args.labels}
+    for one in runs:
+        path = paths[one.name]
+        files = [predictions_of(path), *([path / "metrics.json"] if one.record else [])]
+        inputs |= {f"{one.name}/{file.name}": str(file) for file in files}
     write_run("cprt compare", out, args, inputs, seed=args.seed, taxonomy=taxonomy.digest)
     print(terminal(comparison))
     print(f"\n{page}: the page, with pictures beside it; {out / 'compare.json'}: all figures")
@@ -116,31 +95,29 @@ def terminal(comparison: Comparison) -> str:
     lines += [
         _line(name, (show(getattr(figures, head)) for head in HEADS)) for name, figures in comparison.runs.items()
     ]
-    method = comparison.correction
-    for other in dict.fromkeys(pair.against for pair in comparison.differences):
+    method, pairs = comparison.correction, comparison.differences
+    for other in dict.fromkeys(pair.against for pair in pairs):
         lines += ["", _line(f"minus {other}", [*HEADS.values(), "photos"])]
-        for pair in comparison.differences:
+        for pair in pairs:
             if pair.against == other:
-                cells = [*(_difference(pair.figures[figure]) for figure in FIGURES), _difference(pair.coverage)]
-                lines.append(_line(pair.run, [*cells, f"{pair.n:,}"]))
-    if comparison.differences:
-        lines.append(
-            "differences are over the photos that both runs scored, of coverage over all; the figures above over"
-        )
-        lines.append("all that each scored")
-        lines.append(
+                tests = [*pair.figures.values(), pair.coverage]
+                lines.append(_line(pair.run, [*map(_difference, tests), f"{pair.n:,}"]))
+    if pairs:
+        lines += [
+            "differences are over the photos that both runs scored, of coverage over all; the figures above over",
+            "all that each scored",
             f"* beyond noise: paired bootstrap, {method.resamples:,} resamples, p < {method.alpha} "
-            f"after Holm's correction for {method.tests} differences;"
-        )
-        pairs = counted(len(comparison.differences), "pair")
-        lines.append(f"coverage by McNemar's exact test, corrected for the coverage of {pairs}")
+            f"after Holm's correction for {method.tests} differences;",
+            "coverage by McNemar's exact test, corrected for the coverage of " + counted(len(pairs), "pair"),
+        ]
     if comparison.seeds:
         lines += ["", _line("mean over seeds", HEADS.values())]
         for recipe, group in comparison.seeds.items():
             spreads = [group.figures[figure] for figure in HEADS]
-            means = ("-" if spread is None else f"{spread.mean:.3f}" for spread in spreads)
-            deviations = ("-" if spread is None else f"±{spread.sd:.3f}" for spread in spreads)
-            lines += [_line(f"{recipe} ({len(group.seeds)})", means), _line("", deviations)]
+            lines.append(
+                _line(f"{recipe} ({len(group.seeds)})", (show(None if one is None else one.mean) for one in spreads))
+            )
+            lines.append(_line("", ("-" if one is None else f"±{one.sd:.3f}" for one in spreads)))
     return "\n".join(lines)
 
 

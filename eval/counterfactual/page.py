@@ -12,7 +12,8 @@ from cprt.pages.render import figure, render
 from cprt.pages.thumbnails import inside, thumbnails
 from cprt.scoring import level_of
 from cprt.taxonomy import Taxonomy
-from eval.counterfactual.cases import GROUPS, Case
+from eval.counterfactual.cases import Case
+from eval.counterfactual.summary import parts
 
 _ANSWER = 900  # characters of an answer that are shown
 
@@ -30,7 +31,6 @@ def write_page(
     if images_root is not None:
         files = {case.id: inside(images_root, case.image) for case in cases}
         pictures = thumbnails({id: file for id, file in files.items() if file is not None}, out / "thumbnails")
-    runs = list(summary["runs"])
     by_photo = {(row["id"], row["run"]): row for row in rows}
     picture_of = {id: number for number, id in enumerate(pictures)}
 
@@ -46,17 +46,14 @@ def write_page(
         (Column("Photo", "id"), lambda case: cell(case.id, [case.id], picture=picture_of.get(case.id))),
         (Column("Group", choose=True), lambda case: case.group),
         (Column("Truth"), truth),
-        *((Column(run), answers(run)) for run in runs),
+        *((Column(run), answers(run)) for run in summary["runs"]),
     )
     page = render(
         "counterfactual",
         title=f"Would judges see the risk without faces? {len(cases)} photos",
         selection=summary["selection"],
-        figures={
-            run: {group: summary["runs"][run][group] for group in ("all", *GROUPS) if summary["runs"][run][group]["n"]}
-            for run in runs
-        },
-        asked={run: summary["runs"][run]["prompt"] for run in runs},
+        figures=parts(summary),
+        asked={run: figures["prompt"] for run, figures in summary["runs"].items()},
         answers=listing("answers", cases, columns, size=25),
         pictures=list(pictures.values()),
         shows_pictures=True,

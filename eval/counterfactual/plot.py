@@ -26,35 +26,27 @@ def draw(path: Path, rows: Sequence[dict[str, Any]], summary: Mapping[str, Any],
     from matplotlib.figure import Figure
 
     groups = [group for group in GROUPS if any(row["group"] == group for row in rows)]
-    runs = list(summary["runs"])
-    figure = Figure(figsize=(1.4 + 2.5 * len(groups), 0.9 + 3.0 * len(runs)), layout="constrained")
-    grid = figure.subplots(len(runs), len(groups), sharex=True, sharey=True, squeeze=False)
-    for panels, run in zip(grid, runs, strict=True):
+    figure = Figure(figsize=(1.4 + 2.5 * len(groups), 0.9 + 3.0 * len(summary["runs"])), layout="constrained")
+    grid = figure.subplots(len(summary["runs"]), len(groups), sharex=True, sharey=True, squeeze=False)
+    for panels, (run, of_run) in zip(grid, summary["runs"].items(), strict=True):
         for panel, group in zip(panels, groups, strict=True):
             own = [row for row in rows if row["run"] == run and row["group"] == group]
             scored = [row for row in own if row["before"] is not None and row["after"] is not None]
-            for (low, top), color in zip(taxonomy.bands, LEVEL_COLORS, strict=True):
-                panel.axhspan(low, top, color=color, alpha=0.10, linewidth=0)
+            part, color = of_run[group], _COLORS[group]
+            for (low, top), shade in zip(taxonomy.bands, LEVEL_COLORS, strict=True):
+                panel.axhspan(low, top, color=shade, alpha=0.10, linewidth=0)
             for row in scored:
-                panel.plot([0, 1], [row["before"], row["after"]], color=_COLORS[group], alpha=0.3, linewidth=0.8)
-            figures = summary["runs"][run][group]
+                panel.plot([0, 1], [row["before"], row["after"]], color=color, alpha=0.3, linewidth=0.8)
             if scored:
-                truth = [sum(row[name] for row in scored) / len(scored) for name in ("truth_before", "truth_after")]
-                panel.plot(
-                    [0, 1],
-                    [figures["before"], figures["after"]],
-                    color=_COLORS[group],
-                    linewidth=3,
-                    label="mean of the run",
-                )
-                if figures["self_change"] is not None:
-                    again = [figures["before"], figures["before"] + figures["self_change"]]
-                    panel.plot([0, 1], again, color=_COLORS[group], linestyle=":", linewidth=2, label="asked again")
+                panel.plot([0, 1], [part["before"], part["after"]], color=color, linewidth=3, label="mean of the run")
+                if part["self_change"] is not None:
+                    again = [part["before"], part["before"] + part["self_change"]]
+                    panel.plot([0, 1], again, color=color, linestyle=":", linewidth=2, label="asked again")
+                truth = [part["truth_before"], part["truth_after"]]
                 panel.plot([0, 1], truth, color="black", linestyle="--", linewidth=1.6, label="truth")
             lost = f", {len(own) - len(scored)} without a score" if len(scored) < len(own) else ""
             panel.set_title(f"{_TITLES[group]} (n = {len(scored)}{lost})", fontsize=9)
-            panel.set_xlim(-0.25, 1.25)
-            panel.set_ylim(0, 1)
+            panel.set(xlim=(-0.25, 1.25), ylim=(0, 1))
             panel.set_xticks([0, 1], ["as it is", "faces\nanonymised"])
             panel.spines[["top", "right"]].set_visible(False)
         panels[0].set_ylabel(f"{run}\nseverity score", fontsize=9)

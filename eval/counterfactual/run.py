@@ -17,6 +17,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,20 +26,20 @@ from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.images import check_images, image_root
 from cprt.models.ask import ask, by_weights, open_models, raise_first
-from cprt.models.missing import hash_photos
-from cprt.models.outcome import Outcome, find_outcomes
+from cprt.models.missing import read_outcomes
+from cprt.models.outcome import Outcome
 from cprt.models.response_cache import ResponseCache
 from cprt.provenance import sign, write_run
 from cprt.records import Label, read_labels, write_json, write_jsonl
 from cprt.scoring import level_of
 from cprt.taxonomy import Taxonomy
-from eval.compare.runs import predictions_of
 from eval.counterfactual.cases import FACES, Case, confident, make_case, read_fingerprints, select
 from eval.counterfactual.page import write_page
 from eval.counterfactual.plot import draw
-from eval.counterfactual.runs import EvalRun, Predictions, read_judges, read_runs
+from eval.counterfactual.runs import EvalRun, Predictions, read_judge, read_runs
 from eval.counterfactual.summary import report, summarise, summary_table
 from eval.predictions import reader
+from eval.runs import find_runs, predictions_of
 from eval.tables import write_table
 
 
@@ -48,15 +49,7 @@ class CounterfactualArguments:
     images: str = option("folder that holds images/, or images/ itself")
     out: str = option(
         "folder to write",
-        writes=(
-            "answers.jsonl",
-            "selection.jsonl",
-            "counterfactual.jsonl",
-            "summary.json",
-            "table.*",
-            "*.png",
-            "*.html",
-        ),
+        writes="answers.jsonl selection.jsonl counterfactual.jsonl summary.json table.* *.png *.html".split(),
     )
     select_by: list[str] = option(
         "judges that choose the photos: folders that cprt eval wrote, or files of predictions", factory=list
@@ -92,7 +85,6 @@ class CounterfactualArguments:
 
 
 ANSWERS = "answers.jsonl"
-Row = dict[str, Any]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -102,8 +94,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     taxonomy = Taxonomy.load(args.taxonomy)
     if FACES not in taxonomy.keys:
         raise InputError(f"{args.taxonomy}: without {FACES!r} there is nothing to leave out")
-    runs = read_runs(args.ask or args.runs, taxonomy, args.base_url, args.api_key_env, args.endpoints)
-    judges = read_judges(args.select_by or args.runs)
+    asked, chosen_by = find_runs(args.ask or args.runs), find_runs(args.select_by or args.runs)
+    runs = read_runs(asked, taxonomy, args.base_url, args.api_key_env, args.endpoints)
+    judges = {name: read_judge(path) for name, path in chosen_by.items()}
     labels, root = read_labels(args.labels, taxonomy, ("image", "labels")), image_root(args.images)
     for name, predictions in [*judges.items(), *((one.name, one.predictions) for one in runs)]:
         strangers = predictions.keys() - {label.id for label in labels}
@@ -117,18 +110,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     sign("cprt counterfactual", out / "run.json")
     write_jsonl(out / "selection.jsonl", [dataclasses.asdict(case) for case in cases])
 
-    hash_photos(root / case.image for case in cases)
-    of_run: dict[str, list[Row]] = {}
+    of_run: dict[str, list[dict[str, Any]]] = {}
     with ResponseCache(out / ANSWERS) as cache:
         for one in by_weights(runs, lambda one: one.judge.spec):
-            asked = [
-                [(one.judge.spec.key(request), request) for request in one.requests(root / case.image, args.control)]
+            questions = [one.counterfactual, one.judge] if args.control else [one.counterfactual]
+            requests = [judge.request(root / case.image) for case in cases for judge in questions]
+            ask(models[one.name], requests, cache, label=one.name)
+            found = read_outcomes(one.judge.spec, requests, cache, reader(taxonomy, one.judge.prompt))
+            of_run[one.name] = [
+                compared(one, case, [outcome for _, outcome in islice(found, len(questions))], taxonomy)
                 for case in cases
             ]
-            requests = {key: request for of_case in asked for key, request in of_case}
-            ask(models[one.name], requests.values(), cache, label=one.name)
-            found = find_outcomes(requests, cache, reader(taxonomy, one.judge.prompt), one.judge.spec)
-            of_run[one.name] = compare(one, cases, [[found[key] for key, _ in of_case] for of_case in asked], taxonomy)
     rows = [row for one in runs for row in of_run[one.name]]
     write_jsonl(out / "counterfactual.jsonl", rows)
     summary = {"selection": selection, **summarise(rows, args.resamples, args.seed)}
@@ -136,7 +128,26 @@ def main(argv: Sequence[str] | None = None) -> None:
     write_table(out / "table", summary_table(summary))
     draw(out / "change.png", rows, summary, taxonomy)
     write_page(out, rows, cases, summary, taxonomy, root if args.thumbnails else None)
-    record(args, runs, judges, taxonomy)
+    read = dict.fromkeys([*chosen_by.values(), *asked.values()])
+    write_run(
+        "cprt counterfactual",
+        out,
+        args,
+        {"labels": args.labels} | {f"run_{number}": predictions_of(path) for number, path in enumerate(read)},
+        seed=args.seed,
+        taxonomy=taxonomy.digest,
+        selected_by=list(judges),
+        runs=[
+            {
+                "name": one.name,
+                "model": one.judge.spec.record(),
+                "identity": one.judge.spec.identity["model"],
+                "adapter": one.judge.spec.identity.get("adapter"),
+                "prompt": one.counterfactual.prompt.identity(),
+            }
+            for one in runs
+        ],
+    )
     report(summary, out)
     raise_first(model.stopped for model in models.values())
 
@@ -162,74 +173,38 @@ def choose(
     return cases, {"confident_in_every_run": len(sure), "confident_alone": alone, "labels": len(labels), **report}
 
 
-def record(
-    args: CounterfactualArguments, runs: Sequence[EvalRun], judges: Mapping[str, Predictions], taxonomy: Taxonomy
-) -> None:
-    """Write the run record, without the address of any endpoint."""
-    endpoints = [{**row, "base_url": "endpoint"} for row in args.endpoints]
-    config = {**vars(args), "base_url": args.base_url and "endpoint", "endpoints": endpoints}
-    read = dict.fromkeys([*(args.select_by or args.runs), *(args.ask or args.runs)])
-    inputs = {f"run_{number}": predictions_of(Path(path)) for number, path in enumerate(read)}
-    write_run(
-        "cprt counterfactual",
-        args.out,
-        config,
-        {"labels": args.labels, **inputs},
-        seed=args.seed,
-        taxonomy=taxonomy.digest,
-        selected_by=list(judges),
-        runs=[
-            {
-                "name": one.name,
-                "model": one.judge.spec.record(),
-                "identity": one.judge.spec.identity["model"],
-                "adapter": one.judge.spec.identity.get("adapter"),
-                "prompt": one.counterfactual.prompt.identity(),
-            }
-            for one in runs
-        ],
-    )
+def compared(one: EvalRun, case: Case, outcomes: Sequence[Outcome[Answer]], taxonomy: Taxonomy) -> dict[str, Any]:
+    """One row: a run's score and level before and after, beside the truth's.
 
-
-def compare(
-    one: EvalRun, cases: Sequence[Case], outcomes: Sequence[Sequence[Outcome[Answer]]], taxonomy: Taxonomy
-) -> list[Row]:
-    """A row for every case: the run's score and level before and after, beside the truth's.
-
-    ``before`` is null where the run had no score, which happens where others chose the photos. ``again`` is what became
-    of the plain question, where it was asked once more: ``outcomes`` holds one outcome or two for each case.
+    ``before`` is null where the run had no score, which happens where others chose the photos. ``outcomes``: of the
+    counterfactual question, and of the plain one, ``again``, where it was asked once more.
     """
-    rows = []
-    for case, (outcome, *control) in zip(cases, outcomes, strict=True):
-        earlier, answer = one.predictions.get(case.id), outcome.value or Answer("unparsed")
-        before = None if earlier is None else earlier.score
-        again = next(((other.value or Answer("unparsed")).score for other in control), None)
-        rows.append(
-            {
-                "id": case.id,
-                "run": one.name,
-                "model": one.judge.spec.model,
-                "prompt": one.judge.prompt.name,
-                "target": one.judge.prompt.target,
-                "group": case.group,
-                "status": outcome.status,
-                "status_again": next((other.status for other in control), None),
-                "before": before,
-                "again": again,
-                "after": answer.score,
-                "truth_before": case.truth_before,
-                "truth_after": case.truth_after,
-                "level_before": None if before is None else level_of(before, taxonomy),
-                "level_after": answer.level,
-                "truth_level_before": case.level_before,
-                "truth_level_after": case.level_after,
-                "text": outcome.text,
-                "text_before": None if earlier is None else earlier.text,
-                "text_again": next((other.text for other in control), None),
-                "error": outcome.error,
-            }
-        )
-    return rows
+    first, (after, *control) = one.predictions.get(case.id), outcomes
+    before = None if first is None else first.score
+    again = control[0] if control else None
+    return {
+        "id": case.id,
+        "run": one.name,
+        "model": one.judge.spec.model,
+        "prompt": one.judge.prompt.name,
+        "target": one.judge.prompt.target,
+        "group": case.group,
+        "status": after.status,
+        "status_again": again and again.status,
+        "before": before,
+        "again": again and again.value and again.value.score,
+        "after": after.value and after.value.score,
+        "truth_before": case.truth_before,
+        "truth_after": case.truth_after,
+        "level_before": None if before is None else level_of(before, taxonomy),
+        "level_after": after.value and after.value.level,
+        "truth_level_before": case.level_before,
+        "truth_level_after": case.level_after,
+        "text": after.text,
+        "text_before": first and first.text,
+        "text_again": again and again.text,
+        "error": after.error,
+    }
 
 
 if __name__ == "__main__":

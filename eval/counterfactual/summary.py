@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from cprt.answers import STATUSES
 from cprt.metrics.bootstrap import interval, resample, wilson_interval
-from cprt.pages.words import show
+from cprt.pages.words import aligned, show
 from eval.counterfactual.cases import GROUPS
-from eval.tables import Cell, Table
+from eval.tables import Cell, Table, rounded
 
 
 def summarise(rows: Sequence[dict[str, Any]], resamples: int, seed: int) -> dict[str, Any]:
@@ -42,26 +42,21 @@ def _figures(rows: Sequence[dict[str, Any]], resamples: int, seed: int) -> dict[
     """
     counts = Counter(row["status"] for row in rows)
     scored = [row for row in rows if row["before"] is not None and row["after"] is not None]
-    names = ("before", "after", "truth_before", "truth_after")
-    before, after, truth_before, truth_after = (np.array([row[name] for row in scored], dtype=float) for name in names)
-    means = {
-        "before": before,
-        "after": after,
-        "truth_before": truth_before,
-        "truth_after": truth_after,
-        "change": after - before,
-        "truth_change": truth_after - truth_before,
-        "error_after": np.abs(after - truth_after),
-    }
     control = [row for row in scored if row["again"] is not None]
-    first, again, then = (
-        np.array([row[name] for row in control], dtype=float) for name in ("before", "again", "after")
-    )
+
+    def column(name: str, of: Sequence[dict[str, Any]] = scored) -> NDArray[np.float64]:
+        return np.array([row[name] for row in of], dtype=float)
+
+    means = {name: column(name) for name in ("before", "after", "truth_before", "truth_after")}
+    again, by_itself = column("again", control), column("again", control) - column("before", control)
     means |= {
+        "change": means["after"] - means["before"],
+        "truth_change": means["truth_after"] - means["truth_before"],
+        "error_after": np.abs(means["after"] - means["truth_after"]),
         "again": again,
-        "self_change": again - first,
-        "self_difference": np.abs(again - first),
-        "net_change": then - again,
+        "self_change": by_itself,
+        "self_difference": np.abs(by_itself),
+        "net_change": column("after", control) - again,
     }
     shares = {
         "moved_down": sum(row["level_after"] > row["level_before"] for row in scored),
@@ -90,21 +85,23 @@ def _interval(values: NDArray[np.float64], resamples: int, seed: int) -> list[fl
     )
 
 
+def parts(summary: Mapping[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
+    """(run, group, figures) of every run and group that has photos."""
+    runs = summary["runs"].items()
+    return [(run, group, of[group]) for run, of in runs for group in ("all", *GROUPS) if of[group]["n"]]
+
+
 def summary_table(summary: Mapping[str, Any]) -> Table:
     """A row for each run and group that has photos."""
-    heads = ["run", "prompt", "photos", "n", *_COLUMNS.values()]
-    for name in _WITH_INTERVAL:
-        place = heads.index(_COLUMNS[name]) + 1
-        heads[place:place] = [f"{_COLUMNS[name]} low", f"{_COLUMNS[name]} high"]
-    rows: list[list[Cell]] = []
-    for run, figures in summary["runs"].items():
-        for group in (group for group in ("all", *GROUPS) if figures[group]["n"]):
-            part = figures[group]
-            row: list[Cell] = [run, figures["prompt"], group, part["scored"]]
-            for name in _COLUMNS:
-                ends = (part["ci"].get(name) or (None, None)) if name in _WITH_INTERVAL else ()
-                row += [None if value is None else round(value, 3) for value in (part[name], *ends)]
-            rows.append(row)
+    heads, rows = ["run", "prompt", "photos", "n"], list[list[Cell]]()
+    for name, head in _COLUMNS.items():
+        heads += [head, f"{head} low", f"{head} high"] if name in _WITH_INTERVAL else [head]
+    for run, group, part in parts(summary):
+        row: list[Cell] = [run, summary["runs"][run]["prompt"], group, part["scored"]]
+        for name in _COLUMNS:
+            ends = (part["ci"].get(name) or (None, None)) if name in _WITH_INTERVAL else ()
+            row += [rounded(value, 3) for value in (part[name], *ends)]
+        rows.append(row)
     return Table("counterfactual", "scores as if all faces were anonymised (paper 5.4.1)", heads, rows)
 
 
@@ -137,19 +134,13 @@ def report(summary: Mapping[str, Any], out: Path) -> None:
         print(f"  {name}: confident on {count} of {selection['labels']}")
     if selection["unfilled"]:
         print(f"  {selection['unfilled']} fewer than asked for: there are {selection['available']}")
-    width = max(len(name) for name in summary["runs"])
-    heads = f"{'photos':<6} {'n':>4} {'before':>7} {'again':>6} {'after':>6}  {'change':<32} {'net':<23} level falls"
-    print(f"\n{'run':<{width}}  {heads}")
-    for name, figures in summary["runs"].items():
-        for group in (group for group in ("all", *GROUPS) if figures[group]["n"]):
-            part = figures[group]
-            change = f"{_interval_of(part, 'change')} ({show(part['truth_change'], form='+.3f')})"
-            print(
-                f"{name if group == 'all' else '':<{width}}  {group:<6} {part['scored']:>4} "
-                f"{show(part['before']):>7} {show(part['again']):>6} {show(part['after']):>6}  "
-                f"{change:<32} {_interval_of(part, 'net_change'):<23} "
-                f"{show(part['moved_down'])} ({show(part['truth_moved_down'])})"
-            )
+    rows = [["run", "photos", "n", "before", "again", "after", "change (truth)", "net change", "level falls (truth)"]]
+    for name, group, part in parts(summary):
+        change = f"{_interval_of(part, 'change')} ({show(part['truth_change'], form='+.3f')})"
+        falls = f"{show(part['moved_down'])} ({show(part['truth_moved_down'])})"
+        scores = (show(part[when]) for when in ("before", "again", "after"))
+        rows.append([name, group, str(part["scored"]), *scores, change, _interval_of(part, "net_change"), falls])
+    print(f"\n{aligned(rows)}")
     print("In brackets: what the truth does. Again: the same question a second time; net: after minus again.")
 
 

@@ -1,90 +1,112 @@
-"""What ``report.html`` shows, for screens of any size, light and dark, and for print: its template's content."""
+"""The report of runs: ``report.html``, one file that loads nothing, for screens of any size, light and dark, and for
+print; and its pictures as PNG.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
+from cprt.files import write_bytes, write_text
 from cprt.metrics.attribute_rows import HEADS as ATTRIBUTE_HEADS
 from cprt.metrics.attribute_rows import attribute_rows, costliest
-from cprt.metrics.results import Metrics
 from cprt.pages.listing import Cell, Column, Columns, Listing, Part, cell, level, listing
 from cprt.pages.plots import in_both_themes
 from cprt.pages.render import figure, render
-from cprt.paper import table6
-from cprt.records import Label, Prediction, inside
+from cprt.pages.thumbnails import inside, thumbnails
+from cprt.paper import PROMPTINGS, TUNED, table6
+from cprt.records import Label
+from cprt.scoring import level_of
 from cprt.taxonomy import LEVELS, Taxonomy
 from eval.compare.results import Comparison, CurvePoint
 from eval.measures import HEADS
 from eval.report import rows as worked
-from eval.report.plots import Panel, calibration_panel, curve_panel, draw, score_panel
+from eval.report.plots import Panel, calibration_panel, confusion_panel, curve_panel, draw, score_panel, scores_by_level
 from eval.report.rows import ListedRow
+from eval.runs import EvaluatedRun
 from eval.tables import latex, markdown
 
-_PROMPTINGS = {"zero_shot": "Zero-Shot", "intuition": "Intuition", "taxonomy": "Taxonomy"}  # ours -> the paper's
 _ANSWER = 240  # characters of an answer that a list shows
 _WHOLE_ANSWER = 4000  # and the page of a photo
 
 
-def page(
+def write_report(
+    folder: str | Path,
     labels: Sequence[Label],
-    runs: Mapping[str, Sequence[Prediction]],
-    metrics: Mapping[str, Metrics],
-    bins: Mapping[str, Sequence[Mapping[str, Any]]],
-    pictures: Mapping[str, str],
+    runs: Sequence[EvaluatedRun],
     taxonomy: Taxonomy,
-    records: Mapping[str, Mapping[str, Any]],
-    comparison: Comparison | None,
-) -> str:
-    """The whole HTML; arguments as in ``eval.report.write.write_report``. ``pictures``: id -> data URI."""
-    rows = worked.judged(labels, runs, taxonomy)
+    images_root: Path | None = None,
+    comparison: Comparison | None = None,
+) -> Path:
+    """Write ``report.html``, ``scores.png``, ``confusion.png`` and ``calibration.png``; returns the page's path.
+
+    Args:
+        images_root: put small pictures of the photos into the page, from this folder, and keep them in
+            ``thumbnails/``. None: no picture of a photo is in it.
+        comparison: adds paired differences, and curves over training steps.
+    """
+    folder = Path(folder)
+    answers, metrics = {one.name: one.predictions for one in runs}, {one.name: one.metrics for one in runs}
+    scores_by_level(folder / "scores.png", labels, answers, taxonomy)
+    confusions = {name: confusion_panel(figures.confusion) for name, figures in metrics.items()}
+    write_bytes(folder / "confusion.png", draw(confusions, size=(3.4, 3.5), note="counts, and shares of a true level"))
+    bins = {name: worked.reliability_of(labels, found) for name, found in answers.items()}
+    calibrations = {name: calibration_panel(rows) for name, rows in bins.items()}
+    note = "numbers: photos in a bin; hollow: fewer than 10; vertical lines: 95% intervals"
+    write_bytes(folder / "calibration.png", draw(calibrations, note=note))
+
+    rows = worked.judged(labels, answers)
     photos = worked.by_largest_error(rows)
+    pictures = {} if images_root is None else photos_of(labels, images_root, folder / "thumbnails")
     lists = _Lists({of_photo[0].label.id: number for number, of_photo in enumerate(photos)}, list(pictures), taxonomy)
     levels = Counter(label.level for label in labels)
     asked = {
-        name: sorted({str(row.prompt) for row in found if row.prompt})
-        + (["structured answers"] if "structured" in inside(records.get(name), "decoding") else [])
-        for name, found in runs.items()
+        one.name: sorted({str(row.prompt) for row in one.predictions if row.prompt})
+        + (["structured answers"] if "structured" in one.asked else [])
+        for one in runs
     }
+    responses = {name: worked.response_of(labels, found) for name, found in answers.items()}
     paper = table6()
-    return render(
+    content = render(
         "report",
         title=f"Privacy judges on {len(labels):,} photos",
         labelled=len(labels),
         levels=LEVELS,
         by_level={level: levels[level] for level in LEVELS},
         heads=HEADS,
-        runs=runs,
+        runs=list(metrics),
         metrics=metrics,
         asked=asked,
-        ways={name: worked.other_ways(metrics[name]) for name in runs},
+        ways={name: worked.other_ways(figures) for name, figures in metrics.items()},
         paper={
             prompting: [row for row in paper if row["prompting"] == prompting]
             for prompting in dict.fromkeys(row["prompting"] for row in paper)
         },
-        unfolded={"SFT"} | {_PROMPTINGS.get(name) for names in asked.values() for name in names},
+        unfolded=[theirs for theirs, ours in PROMPTINGS.items() if theirs == TUNED or ours in chain(*asked.values())],
         markdown=markdown(worked.results_table(metrics)),
         latex=latex(worked.results_table(metrics)),
         error_groups=worked.error_groups(metrics, taxonomy),
-        attributes={name: found for name in runs if (found := attribute_rows(metrics[name], taxonomy))},
+        attributes={name: found for name in metrics if (found := attribute_rows(metrics[name], taxonomy))},
         attribute_heads=ATTRIBUTE_HEADS,
         of_probabilities=[head for head, (part, _) in ATTRIBUTE_HEADS.items() if part == "chances"],
-        costliest={name: costliest(metrics[name], taxonomy) for name in runs},
-        few_scores={name: worked.few_scores(found) for name, found in runs.items()},
-        provenance={name: worked.provenance(records.get(name, {})) for name in runs},
+        costliest={name: costliest(figures, taxonomy) for name, figures in metrics.items()},
+        few_scores={name: worked.few_scores(found) for name, found in answers.items()},
+        provenance={one.name: worked.provenance(one.record) for one in runs},
         comparison=comparison,
         curves=_curves(comparison.curves) if comparison else {},
         statuses=list(dict.fromkeys(status for figures in metrics.values() for status in figures.status_counts)),
-        unscored={name: worked.unscored_by_level(labels, found) for name, found in runs.items()},
-        scores={name: _picture(score_panel(labels, found, taxonomy), (4.2, 3.6)) for name, found in runs.items()},
+        unscored={name: worked.unscored_by_level(labels, found) for name, found in answers.items()},
+        scores={name: _picture(score_panel(labels, found, taxonomy)) for name, found in answers.items()},
         bins=bins,
-        responses=(responses := {name: worked.response_of(labels, found) for name, found in runs.items()}),
+        responses=responses,
         response={
-            name: _picture(calibration_panel(rows, "true score", "mean predicted score"), (4.2, 3.6))
+            name: _picture(calibration_panel(rows, "true score", "mean predicted score"))
             for name, rows in responses.items()
         },
-        calibration={name: _picture(calibration_panel(bins[name]), (4.2, 3.6)) for name in runs},
+        calibration={name: _picture(panel) for name, panel in calibrations.items()},
         errors=lists.errors(worked.largest_errors(rows)),
         without=lists.unscored(worked.without_score(rows)),
         photos=lists.photos(photos),
@@ -92,6 +114,14 @@ def page(
         pictures=list(pictures.values()),
         shows_pictures=True,
     )
+    write_text(folder / "report.html", content)
+    return folder / "report.html"
+
+
+def photos_of(labels: Sequence[Label], root: Path, kept: Path) -> dict[str, str]:
+    """Id -> small picture as a data URI, of the photos that lie in ``root``, also by their links."""
+    paths = {label.id: inside(root, label.image) for label in labels if label.image is not None}
+    return thumbnails({id: path for id, path in paths.items() if path is not None}, kept)
 
 
 # --- Lists -------------------------------------------------------------------------------------------------------
@@ -107,9 +137,9 @@ class _Lists:
     def errors(self, rows: Sequence[ListedRow]) -> Listing:
         columns: Columns = (
             *self._photo(),
-            (Column("Predicted level", "level", choose=True), lambda row: str(row.level)),
+            (Column("Predicted level", "level", choose=True), lambda row: str(level_of(row.score, self.taxonomy))),
             (Column("True", "number"), lambda row: figure(row.label.score)),
-            (Column("Predicted", "number"), lambda row: figure(row.prediction.score)),
+            (Column("Predicted", "number"), lambda row: figure(row.score)),
             (Column("Error", "number"), lambda row: figure(row.error, "+")),
             (Column("Size", "number"), lambda row: figure(abs(row.error))),
             *self._answer(),
@@ -210,11 +240,10 @@ class _Lists:
         chips += [(f"not there: {names[key]}", "chip extra") for key in names if key in named and key not in true]
         return [*chips] or [("no attribute, and none named", "quiet")]
 
-    @staticmethod
-    def _verdict(row: ListedRow) -> list[Part]:
-        if row.prediction is None or row.error is None or row.level is None:
+    def _verdict(self, row: ListedRow) -> list[Part]:
+        if row.score is None:
             return [(row.status, "flag")]
-        return [level(row.level), figure(row.prediction.score), (figure(row.error, "+"), "quiet")]
+        return [level(level_of(row.score, self.taxonomy)), figure(row.score), (figure(row.error, "+"), "quiet")]
 
 
 _ANSWERS = ("answer", "answers")
@@ -240,12 +269,12 @@ def _curves(curves: Mapping[str, Sequence[CurvePoint]]) -> dict[str, dict[str, s
                     for series, points in curves.items()
                 }
             ),
-            (3.4, 2.5),
+            size=(3.4, 2.5),
         )
         for name, head in HEADS.items()
     }
 
 
-def _picture(panel: Panel, size: tuple[float, float]) -> dict[str, str]:
+def _picture(panel: Panel, size: tuple[float, float] = (4.2, 3.6)) -> dict[str, str]:
     """The plot as data URIs, in both themes."""
     return in_both_themes(lambda theme: draw({"": panel}, theme, size))

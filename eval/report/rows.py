@@ -13,8 +13,7 @@ from numpy.typing import ArrayLike
 from cprt.metrics.bootstrap import interval
 from cprt.metrics.breakdown import GroupError
 from cprt.metrics.results import Figures, Metrics
-from cprt.records import Label, Prediction
-from cprt.scoring import level_of
+from cprt.records import Label, Prediction, column
 from cprt.taxonomy import LEVELS, Taxonomy
 from eval.measures import HEADS
 from eval.tables import Cell, Table
@@ -26,13 +25,25 @@ FEWEST_SCORES = 5  # a judge that uses fewer distinct ones tells photos of one l
 
 @dataclass(frozen=True)
 class ListedRow:
-    """One photo as one run judged it. ``error`` is prediction minus truth, ``level`` that of the predicted score."""
+    """One photo as one run judged it."""
 
     run: str
     label: Label
     prediction: Prediction | None  # None where the run has no row for the photo
-    error: float | None = None
-    level: int | None = None
+
+    @property
+    def score(self) -> float | None:
+        return None if self.prediction is None else self.prediction.score
+
+    @property
+    def error(self) -> float | None:
+        """Prediction minus truth."""
+        return None if self.score is None else self.score - self.label.score
+
+    @property
+    def size(self) -> float:
+        """Of the error, 0 where there is none."""
+        return abs(self.error or 0.0)
 
     @property
     def status(self) -> str:
@@ -49,26 +60,18 @@ class ListedRow:
         return "" if self.prediction is None else self.prediction.text or self.prediction.error or ""
 
 
-def judged(
-    labels: Sequence[Label], runs: Mapping[str, Sequence[Prediction]], taxonomy: Taxonomy
-) -> list[list[ListedRow]]:
+def judged(labels: Sequence[Label], runs: Mapping[str, Sequence[Prediction]]) -> list[list[ListedRow]]:
     """For every label, a row of each run."""
     by_id = {name: {prediction.id: prediction for prediction in predictions} for name, predictions in runs.items()}
-    return [[_row(name, label, found.get(label.id), taxonomy) for name, found in by_id.items()] for label in labels]
-
-
-def _row(run: str, label: Label, prediction: Prediction | None, taxonomy: Taxonomy) -> ListedRow:
-    if prediction is None or prediction.score is None:
-        return ListedRow(run, label, prediction)
-    return ListedRow(run, label, prediction, prediction.score - label.score, level_of(prediction.score, taxonomy))
+    return [[ListedRow(name, label, found.get(label.id)) for name, found in by_id.items()] for label in labels]
 
 
 def largest_errors(rows: Sequence[Sequence[ListedRow]], count: int = LISTED) -> list[ListedRow]:
     """The ``count`` largest absolute errors of each run, the largest first. ``rows`` as ``judged`` gives them."""
     found = []
     for of_run in zip(*rows, strict=True):
-        found += sorted((row for row in of_run if row.error is not None), key=_size)[:count]
-    return sorted(found, key=_size)
+        found += sorted((row for row in of_run if row.error is not None), key=lambda row: -row.size)[:count]
+    return sorted(found, key=lambda row: -row.size)
 
 
 def without_score(rows: Sequence[Sequence[ListedRow]], count: int = LISTED) -> list[ListedRow]:
@@ -81,16 +84,12 @@ def without_score(rows: Sequence[Sequence[ListedRow]], count: int = LISTED) -> l
 
 def by_largest_error(rows: Sequence[Sequence[ListedRow]]) -> list[Sequence[ListedRow]]:
     """The photos of ``judged``, those that some run judged worst first."""
-    return sorted(rows, key=lambda of_photo: min(map(_size, of_photo)))
-
-
-def _size(row: ListedRow) -> float:
-    return -abs(row.error or 0.0)
+    return sorted(rows, key=lambda of_photo: -max(row.size for row in of_photo))
 
 
 def unscored_by_level(labels: Sequence[Label], predictions: Sequence[Prediction]) -> list[int]:
     """How many photos of true levels 1 to 4 have no score."""
-    scored = {prediction.id for prediction in predictions if prediction.score is not None}
+    scored = column(predictions, "score")
     return [sum(label.level == level and label.id not in scored for label in labels) for level in LEVELS]
 
 
@@ -99,7 +98,7 @@ def few_scores(predictions: Sequence[Prediction]) -> list[tuple[float, int]]:
 
     Empty where it uses more, or has not scored enough photos to tell.
     """
-    counts = Counter(row.score for row in predictions if row.score is not None)
+    counts = Counter(column(predictions, "score").values())
     told = counts.total() >= 2 * FEWEST_SCORES and len(counts) < FEWEST_SCORES
     return counts.most_common() if told else []
 
@@ -149,9 +148,8 @@ def response_of(labels: Sequence[Label], predictions: Sequence[Prediction]) -> l
 
 def _scored(labels: Sequence[Label], predictions: Sequence[Prediction]) -> tuple[list[float], list[float]]:
     """Predicted and true scores of the photos that have one."""
-    truth = {label.id: label.score for label in labels}
-    pairs = [(row.score, truth[row.id]) for row in predictions if row.score is not None]
-    return [score for score, _ in pairs], [score for _, score in pairs]
+    truth, scores = {label.id: label.score for label in labels}, column(predictions, "score")
+    return list(scores.values()), [truth[id] for id in scores]
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,16 @@ from pathlib import Path
 from cprt.config import option
 from cprt.models.checkpoint import DTYPES
 from cprt.prompts import PROMPTS, TARGETS
-from eval.score.rows import FLAG_BY
 
 MODEL = "Qwen/Qwen3-VL-8B-Instruct"
 MAX_PIXELS = 512 * 512  # as the recipes train with
+# Which score photos are flagged and ordered by, in words.
+FLAG_BY = {
+    "severe": "the more severe of the score that the model states and that of the attributes it names",
+    "stated": "the score that the model states",
+    "composed": "the score of the attributes that the model names",
+    "expected": "the mean severity of all lists of attributes that the model finds probable",
+}
 
 
 @dataclass

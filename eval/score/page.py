@@ -163,12 +163,11 @@ def _attributes(row: dict[str, Any], shown: Any, taxonomy: Taxonomy) -> Cell:
     told = row["probable"]["attributes"][:_MOST] if by_lists else row["attributes"]
     if not told:
         return None if told is None else cell("none", [("none named", "quiet")])
-    level_of_key = {attribute.key: attribute.level for attribute in taxonomy.attributes}
     lines: list[list[Part]] = []
     for one in told:
         left = f"without it {shown(one['score_without'])}"
         left = f"{one['probability']:.0%}, {left}" if by_lists else f"{left}, level\u00a0{one['level_without']}"
-        name = taxonomy.names[one["key"]], f"named level-{level_of_key[one['key']]}", f"#law-{one['key']}"
+        name = taxonomy.names[one["key"]], f"named level-{taxonomy.level_of[one['key']]}", f"#law-{one['key']}"
         lines.append([name, (left, "quiet")])
     return cell([taxonomy.names[one["key"]] for one in told], *lines)
 

@@ -1,27 +1,74 @@
-"""What ``cprt score`` says of a photo: the model's score, and beside it that of the attributes that it names."""
+"""What ``cprt score`` says of a photo: the row of the output, whose columns docs/files.md explains, and it in words.
+
+``score`` is what the model states; ``advice``, ``score_without`` and ``level_without`` are worked out from the
+attributes that it names. With ``--structured true`` a local model that is asked for attributes also says how probable
+it finds each list of them: what follows by the exact function stands under ``probable``, is shown first and flagged by.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from cprt.answers import Answer
+from cprt.files import without_halves
 from cprt.guidance.advice import Step, compose, hide_in_order, without_each
 from cprt.guidance.regulations import notes_of, regulations_of
 from cprt.guidance.risk import Risk
 from cprt.metrics.calibration import widened
+from cprt.models.outcome import Outcome
 from cprt.scoring import Severity, level_of
 from cprt.taxonomy import Taxonomy
+from eval.score.options import ScoreArguments
+from eval.score.photos import Photo
 
-# Which score photos are flagged and ordered by, in words.
-FLAG_BY = {
-    "severe": "the more severe of the score that the model states and that of the attributes it names",
-    "stated": "the score that the model states",
-    "composed": "the score of the attributes that the model names",
-    "expected": "the mean severity of all lists of attributes that the model finds probable",
-}
 SURE = 0.95  # that a photo is above the threshold, or below it; between, a person should look
 LEAST = 0.05  # less probable attributes are not told
 FEW = 0.5  # of the probability, in the lists that were found: a row that rests on less says so
+
+
+# --- The row -----------------------------------------------------------------------------------------------------
+
+
+def score_row(
+    photo: Photo, outcome: Outcome[Answer], args: ScoreArguments, taxonomy: Taxonomy, margin: float | None = None
+) -> dict[str, Any]:
+    """One row of the output from what became of the request; ``margin`` as of ``probable``."""
+    answer, response = outcome.value or Answer("unparsed"), outcome.response
+    composed = attributes = advice = expected = None
+    if answer.attributes is not None:
+        composed, attributes, advice = named(answer.attributes, args.until_level, args.until_score, taxonomy)
+    if outcome.status == "ok" and response is not None and response.lists:
+        risk = Risk.read(response.lists, taxonomy)
+        expected = probable(risk, args.flag_above, margin, args.until_level, args.until_score)
+    by = flag_score(
+        answer.score,
+        None if composed is None else composed.score,
+        None if expected is None else expected["score"],
+        args.flag_by or "severe",
+    )
+    row: dict[str, Any] = {
+        "root": photo.root,
+        "path": photo.path,
+        "status": outcome.status,
+        "score": answer.score,
+        "level": answer.level,
+        "flag_score": by,
+        "contradiction": None if composed is None else composed.level != answer.level,
+        "attributes": attributes,
+        "advice": advice,
+        "flagged": None if by is None or args.flag_above is None else by >= args.flag_above,
+        "text": outcome.text,
+        "error": outcome.error,
+    }
+    row |= {name: without_halves(row[name]) for name in ("root", "path", "text", "error") if row[name] is not None}
+    if expected is not None:
+        row["probable"] = expected
+    if response is not None and response.willing is not None:
+        row["willing"] = response.willing
+    if response is not None and response.is_free:
+        row["free"] = True
+    return row
 
 
 def flag_score(stated: float | None, composed: float | None, expected: float | None, by: str) -> float | None:
@@ -60,6 +107,9 @@ def probable(
         "order": _order(risk.hide_in_order(until_level, until_score)),
         "list_mass": risk.mass,
     }
+
+
+# --- In words ----------------------------------------------------------------------------------------------------
 
 
 def doubt(row: dict[str, Any]) -> float:

@@ -15,15 +15,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from cprt.answers import STATUSES
+from cprt.answers import STATUSES, Answer
 from cprt.config import parse, run
-from cprt.errors import InputError
+from cprt.errors import InputError, one_line
 from cprt.files import without_halves, write_text
 from cprt.models.adapter import read_config
-from cprt.models.ask import open_models
+from cprt.models.ask import Model, ask, open_models
+from cprt.models.missing import read_outcomes
+from cprt.models.outcome import Outcome
 from cprt.models.rate_limiter import Stopped
+from cprt.models.response_cache import ResponseCache
 from cprt.models.spec import ModelSpec
 from cprt.pages.words import counted
 from cprt.prompts import Prompt
@@ -31,11 +34,11 @@ from cprt.provenance import run_path, sign, write_run
 from cprt.records import read_labels, read_predictions, write_jsonl
 from cprt.taxonomy import Taxonomy
 from eval.judges import Judge, asked_otherwise, choose_prompt, trained_prompt
-from eval.score.asking import ask_all, kept
-from eval.score.options import MAX_PIXELS, ScoreArguments
+from eval.predictions import reader
+from eval.score.options import FLAG_BY, MAX_PIXELS, ScoreArguments
 from eval.score.page import page
-from eval.score.photos import Found, find_photos
-from eval.score.rows import FLAG_BY, flag_score, has_no_list, is_uncertain
+from eval.score.photos import Found, Photo, find_photos
+from eval.score.rows import flag_score, has_no_list, is_uncertain, score_row
 from eval.score.table import note, show_faults, show_table
 from eval.score.threshold import Threshold, choose
 
@@ -60,11 +63,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     (model,) = open_models([judge.spec], args.allow_remote, args.out and kept(Path(args.out)))
 
     with tempfile.TemporaryDirectory() as scratch:  # without --out nothing is kept
-        out = Path(args.out or Path(scratch) / "score.jsonl")
-        margin = None if threshold is None else threshold.band_margin
-        rows = ask_all(model, judge, found.photos, out, args, taxonomy, margin)
+        outcomes = ask_all(model, judge, found.photos, Path(args.out or Path(scratch) / "score.jsonl"), taxonomy)
+    margin = None if threshold is None else threshold.band_margin
+    rows = [
+        score_row(photo, outcome, args, taxonomy, margin) for photo, outcome in zip(found.photos, outcomes, strict=True)
+    ]
     if args.out is not None:
-        save(args, found, rows, taxonomy, judge, threshold)
+        save(args, args.out, found, rows, taxonomy, judge, threshold)
     show_table(rows, taxonomy, flagging=args.flag_above is not None, full=args.out is None)
     show_faults(rows, found)
     _finish(args, rows, judge.prompt.target == "attributes", model.stopped)
@@ -97,7 +102,37 @@ def settle(args: ScoreArguments, taxonomy: Taxonomy) -> Judge:
     return Judge.of("score", ModelSpec.read(row, "options"), prompt, taxonomy, args.structured, has_lists)
 
 
+def kept(out: Path) -> Path:
+    """Where replies are kept beside an output."""
+    return out.with_suffix(".answers.jsonl")
+
+
+def ask_all(
+    model: Model, judge: Judge, photos: Sequence[Photo], out: Path, taxonomy: Taxonomy
+) -> list[Outcome[Answer]]:
+    """What became of the question about each photo. Photos with the same bytes are asked about once.
+
+    A page beside the JSON Lines of the same run only shows what that came to: errors are not asked again for it.
+    """
+    requests = [judge.request(photo.file) for photo in photos if photo.problem is None]
+    shows_only = out.suffix == ".html" and out.with_suffix(".jsonl").is_file()
+    found, first = list[Outcome[Answer]](), dict[str | OSError, Path]()
+    with ResponseCache(kept(out)) as cache:
+        ask(model, requests, cache, label="scoring", errors=not shows_only)
+        outcomes = read_outcomes(model.spec, requests, cache, reader(taxonomy, judge.prompt))
+        for photo in photos:
+            if photo.problem is not None:
+                found.append(Outcome("error", error=photo.problem))
+                continue
+            key, outcome = next(outcomes)
+            asked = first.setdefault(key, photo.file)  # of the photos of these bytes, the one that was asked about
+            why = outcome.error and outcome.error.removeprefix(one_line(f"{asked}: "))
+            found.append(replace(outcome, error=why))
+    return found
+
+
 def choose_threshold(args: ScoreArguments, taxonomy: Taxonomy) -> Threshold | None:
+    """The score to flag photos from, learnt on a hold-out; None where none is given."""
     if args.threshold_from is None or args.threshold_labels is None:
         return None
     labels, predictions = read_labels(args.threshold_labels, taxonomy), read_predictions(args.threshold_from)
@@ -120,6 +155,7 @@ def choose_threshold(args: ScoreArguments, taxonomy: Taxonomy) -> Threshold | No
 
 def save(
     args: ScoreArguments,
+    out: str,
     found: Found,
     rows: Sequence[dict[str, Any]],
     taxonomy: Taxonomy,
@@ -127,23 +163,18 @@ def save(
     threshold: Threshold | None,
 ) -> None:
     """The output and the record of what made it."""
-    assert args.out is not None
-    sign("cprt score", run_path(args.out))
-    if args.out.endswith(".html"):
+    sign("cprt score", run_path(out))
+    if out.endswith(".html"):
         facts = made_with(args, judge.prompt, threshold)
         files, asked = [photo.file for photo in found.photos], judge.prompt.target == "attributes"
-        write_text(args.out, page(args.out, rows, files, taxonomy, facts, args.thumbnails, asked))
+        write_text(out, page(out, rows, files, taxonomy, facts, args.thumbnails, asked))
     else:
-        write_jsonl(args.out, rows)
-    names = [name for name in ("threshold_from", "threshold_labels") if getattr(args, name)]
-    inputs = {name: getattr(args, name) for name in names}
-    config = {**vars(args), "paths": [without_halves(path) for path in args.paths]}
-    if args.base_url:
-        config["base_url"] = "endpoint"
+        write_jsonl(out, rows)
+    inputs = {name: getattr(args, name) for name in ("threshold_from", "threshold_labels") if getattr(args, name)}
     write_run(
         "cprt score",
-        args.out,
-        config,
+        out,
+        {**vars(args), "paths": [without_halves(path) for path in args.paths]},
         inputs,
         model=judge.spec.record(),
         prompt=judge.prompt.identity(),
@@ -198,13 +229,8 @@ def _finish(args: ScoreArguments, rows: Sequence[dict[str, Any]], asked: bool, s
     if stopped is not None:
         raise stopped
     if not counts["ok"]:
-        _nothing_scored(rows)
-
-
-def _nothing_scored(rows: Sequence[dict[str, Any]]) -> NoReturn:
-    first = rows[0]
-    why = first["error"] or f"{first['status']}: {(first['text'] or '')[:80]}"
-    raise InputError(f"no photo got a score (the first: {first['path']}: {why})")
+        why = rows[0]["error"] or f"{rows[0]['status']}: {(rows[0]['text'] or '')[:80]}"
+        raise InputError(f"no photo got a score (the first: {rows[0]['path']}: {why})")
 
 
 if __name__ == "__main__":

@@ -72,7 +72,8 @@ def _details(row: dict[str, Any], taxonomy: Taxonomy) -> list[str]:
     if row["contradiction"]:
         lines.append(contradiction(row, shown))
     if goes_by_lists(row):
-        parts = [f"{one['key']} {one['probability']:.0%} {shown(one['score_without'])}" for one in _most(row)]
+        most = row["probable"]["attributes"][:5]
+        parts = [f"{one['key']} {one['probability']:.0%} {shown(one['score_without'])}" for one in most]
         lines.append(f"how probable what carries most is, and the score without it: {', '.join(parts) or 'nothing'}")
     elif row["attributes"]:
         parts = [f"{one['key']} {shown(one['score_without'])}" for one in row["attributes"]]
@@ -88,14 +89,8 @@ def _details(row: dict[str, Any], taxonomy: Taxonomy) -> list[str]:
     return lines
 
 
-def _most(row: dict[str, Any]) -> list[dict[str, Any]]:
-    most: list[dict[str, Any]] = row["probable"]["attributes"][:5]
-    return most
-
-
 def _show_laws(rows: Sequence[dict[str, Any]], taxonomy: Taxonomy) -> None:
-    laws = laws_met(rows, taxonomy)
-    if not laws:
+    if not (laws := laws_met(rows, taxonomy)):
         return
     print("\nWhat four privacy laws say (paper, Table 4: a summary, not legal advice):")
     for key, texts, notes in laws:
@@ -115,10 +110,7 @@ def show_faults(rows: Sequence[dict[str, Any]], found: Found) -> None:
         print(f"no score: {name_of(row, one_root)}: {row['status']}: {printable(why)}", file=sys.stderr)
     if len(faults) > MOST_FAULTS:
         print(f"no score: ... and {len(faults) - MOST_FAULTS} more", file=sys.stderr)
-    passed = []
-    if found.other_files:
-        passed.append(counted(found.other_files, "file") + " not named like a photo")
-    if found.linked_folders:
-        passed.append(counted(found.linked_folders, "folder") + " behind a link")
+    passed = [f"{counted(found.other_files, 'file')} not named like a photo"] if found.other_files else []
+    passed += [f"{counted(found.linked_folders, 'folder')} behind a link"] if found.linked_folders else []
     if passed:
         note(f"passed over {' and '.join(passed)}")

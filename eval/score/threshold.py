@@ -16,7 +16,7 @@ from cprt.guidance.risk import BAND
 from cprt.metrics.bootstrap import apart, wilson_interval
 from cprt.metrics.calibration import band_margin
 from cprt.pages.words import show
-from cprt.records import Label, Prediction
+from cprt.records import Label, Prediction, column
 from cprt.taxonomy import LEVELS
 
 
@@ -79,10 +79,10 @@ def choose(
     share of a level of which there is no labelled photo.
     """
     truth = {label.id: label.score for label in labels}
-    if truth.keys().isdisjoint(row.id for row in predictions):
+    labelled = [row for row in predictions if row.id in truth]
+    if not labelled:
         raise InputError.at(file, "not one id of the labels is among its predictions: they are of other photos")
-    bands = {row.id: row.score_band for row in predictions if row.score_band is not None and row.id in truth}
-    scores = {row.id: row.score for row in predictions if row.score is not None and row.id in truth}
+    bands, scores = column(labelled, "score_band"), column(labelled, "score")
     severe = [label.id for label in labels if label.level == 1]
     if not severe:
         raise InputError.at(file, "no labelled photo is of level 1: no recall to choose by")
@@ -97,32 +97,28 @@ def choose(
             f"have no score, so that it is {most:.3f} at most",
         )
     score = found[needed - 1]
-    flagged = sum(other >= score for other in scores.values())
-    hits = sum(other >= score for other in found)
+    by_level = [sum(one.level == level and scores.get(one.id, -1.0) >= score for one in labels) for level in LEVELS]
     counts = [sum(label.level == level for label in labels) for level in LEVELS]
-    precision, precision_interval = hits / flagged, wilson_interval(hits, flagged)
+    precision, precision_interval = by_level[0] / sum(by_level), wilson_interval(by_level[0], sum(by_level))
     if population:
         for level, share, count in zip(LEVELS, population, counts, strict=True):
             if share and not count:
                 raise InputError.at(file, f"no labelled photo is of level {level}, whose share is given")
-        by_level = [
-            sum(label.level == level and scores.get(label.id, -1.0) >= score for label in labels) for level in LEVELS
-        ]
         precision, precision_interval = reweighted_precision(by_level, counts, population)
     mix = [share / sum(population or counts) for share in (population or counts)]
     return Threshold(
         score=score,
-        recall=hits / len(severe),
-        recall_interval=wilson_interval(hits, len(severe)),
+        recall=by_level[0] / len(severe),
+        recall_interval=wilson_interval(by_level[0], len(severe)),
         precision=precision,
         precision_interval=precision_interval,
         population=mix,
         rows=len(labels),
         level_1=len(severe),
-        flagged=flagged,
+        flagged=sum(by_level),
         without_score=len(labels) - len(scores),
         level_1_without_score=len(severe) - len(found),
-        predictions_left_aside=sum(row.id not in truth for row in predictions),
+        predictions_left_aside=len(predictions) - len(labelled),
         band_margin=band_margin([*bands.values()], [truth[id] for id in bands], BAND),
         band_rows=len(bands),
     )

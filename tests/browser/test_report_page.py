@@ -18,7 +18,8 @@ from judged import TAXONOMY, judge, make_labels
 from PIL import Image
 
 from eval.measures import measure
-from eval.report.write import write_report
+from eval.report.page import write_report
+from eval.runs import EvaluatedRun
 
 pytestmark = pytest.mark.browser
 
@@ -38,8 +39,10 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "base": [replace(row, text=HOSTILE) for row in judge(labels, 0.3, lost=0.2)],
         "tuned": judge(labels, 0.1, seed=2, lost=0.02),
     }
-    metrics = {name: measure(labels, rows, TAXONOMY, "x", resamples=50) for name, rows in runs.items()}
-    return write_report(folder / "out", labels, runs, metrics, TAXONOMY, images_root=folder)
+    evaluated = [
+        EvaluatedRun(name, rows, measure(labels, rows, TAXONOMY, "x", resamples=50)) for name, rows in runs.items()
+    ]
+    return write_report(folder / "out", labels, evaluated, TAXONOMY, images_root=folder)
 
 
 @pytest.fixture

@@ -27,8 +27,8 @@ from cprt.records import Label, Prediction, read_json, write_json, write_jsonl
 from eval.compare.differences import FIGURES, choose_pairs, coverage_difference, differences, holm, over_seeds
 from eval.compare.results import Spread
 from eval.compare.run import main
-from eval.compare.runs import EvaluatedRun, find_runs, read_runs, unique_names
 from eval.measures import HEADS, measure
+from eval.runs import EvaluatedRun, find_runs, read_runs, unique_names
 
 NOTHING = measure([], [], TAXONOMY, "x")  # metrics that differences do not look at
 ADAPTERS = "/home/somebody/outputs/tuned/checkpoint-"
@@ -225,8 +225,9 @@ def test_no_answer_id_path_or_picture_goes_to_weights_and_biases(compared):
 
 def test_a_folder_of_judges_stands_for_all_in_it(folders):
     names = ["base", "c20", "c80", "same"]
-    assert find_runs([str(folders)]) == [folders / name for name in names]
-    assert find_runs([str(folders / "c80"), str(folders / "base")]) == [folders / "c80", folders / "base"]
+    assert find_runs([str(folders)]) == {name: folders / name for name in names}
+    found = find_runs([str(folders / "c80"), str(folders / "base")])
+    assert list(found.items()) == [("c80", folders / "c80"), ("base", folders / "base")]
 
 
 def test_names_take_as_much_of_the_path_as_tells_them_apart(tmp_path):

@@ -388,8 +388,8 @@ def test_runs_that_cannot_be_repeated_as_they_were_are_refused(options, tmp_path
         return str(caught.value)
 
     guided = str(tmp_path / "guided")
-    assert "runs: 'guided' is there twice" in complaint("--runs", guided, guided + "/")
-    assert "nowhere/run.json: No such file" in complaint("--runs", str(tmp_path / "nowhere"))
+    assert f"{guided}: is there twice" in complaint("--runs", guided, guided + "/")
+    assert "nowhere: no such folder or file" in complaint("--runs", str(tmp_path / "nowhere"))
     none = "on no photo are all runs within 0 of the truth (each alone: guided on 0, zero on 0)"
     assert none in complaint("--confidence", "0")
     write_jsonl(tmp_path / "silent.jsonl", [Prediction("31", "m", "p", "refused")])
@@ -421,7 +421,7 @@ def test_runs_that_cannot_be_repeated_as_they_were_are_refused(options, tmp_path
 def test_a_run_is_asked_as_its_judge_was(tmp_path):
     run = write_eval(tmp_path / "run", ZERO, {"31": 0.8}, revision="v2", base_url="endpoint", max_new_tokens=33)
     change(tmp_path / "run" / "run.json", model="judge@v2")
-    (one,) = read_runs([run], Taxonomy.default(), "http://127.0.0.1:9/v1")
+    (one,) = read_runs({"run": Path(run)}, Taxonomy.default(), "http://127.0.0.1:9/v1")
     spec = one.judge.spec
     assert (one.name, spec.model, spec.revision, spec.max_new_tokens) == ("run", "judge", "v2", 33)
     assert spec.base_url == "http://127.0.0.1:9/v1" and spec.max_pixels is None

@@ -26,6 +26,7 @@ from cprt.records import Label, Prediction
 from cprt.scoring import severity
 from eval.calibrated import calibrated
 from eval.measures import measure
+from eval.report.page import photos_of, write_report
 from eval.report.rows import (
     few_scores,
     judged,
@@ -36,7 +37,7 @@ from eval.report.rows import (
     results_table,
     without_score,
 )
-from eval.report.write import photos_of, write_report
+from eval.runs import EvaluatedRun
 from eval.tables import latex, markdown
 
 HOSTILE = "</script><img src=x onerror=\"document.title='hacked'\">'&\"\u202e\x07$x^2$\ud800"
@@ -86,9 +87,18 @@ def _shown(value: Any) -> str:
     return "; ".join(value) if isinstance(value, list) else str(value)
 
 
-def report(folder: Path, labels: list[Label], runs: dict[str, list[Prediction]], **more: Any) -> str:
-    metrics = {name: measure(labels, rows, TAXONOMY, "x", resamples=50) for name, rows in runs.items()}
-    return write_report(folder, labels, runs, metrics, TAXONOMY, **more).read_text()
+def report(
+    folder: Path,
+    labels: list[Label],
+    runs: dict[str, list[Prediction]],
+    record: dict[str, Any] | None = None,
+    **more: Any,
+) -> str:
+    evaluated = [
+        EvaluatedRun(name, rows, measure(labels, rows, TAXONOMY, "x", resamples=50), record or {})
+        for name, rows in runs.items()
+    ]
+    return write_report(folder, labels, evaluated, TAXONOMY, **more).read_text()
 
 
 # --- The paper ---------------------------------------------------------------------------------------------------
@@ -142,7 +152,7 @@ def test_a_bins_interval_is_that_of_a_mean():
 def test_the_largest_errors_of_each_run_and_every_photo_without_a_score():
     labels = make_labels(60)
     runs = {"a": judge(labels, 0.3, lost=0.3), "b": judge(labels, 0.1, seed=2)[:-4]}  # b lacks four rows
-    rows = judged(labels, runs, TAXONOMY)
+    rows = judged(labels, runs)
     listed = largest_errors(rows, count=10)
     assert [sum(row.run == name for row in listed) for name in "ab"] == [10, 10]
     truth = {label.id: label.score for label in labels}
@@ -229,7 +239,7 @@ def test_figures_stand_beside_the_papers_and_other_ways_to_a_score_below(tmp_pat
     metrics = measure(labels, rows, TAXONOMY, "x", resamples=50)
     mapped = calibrated(labels, rows, held_out, judge(held_out, 0.1, seed=5), TAXONOMY, "x", resamples=0, seed=0)
     metrics = replace(metrics, calibrated=mapped)
-    parsed = Parsed(write_report(tmp_path, labels, {"mine": rows}, {"mine": metrics}, TAXONOMY).read_text())
+    parsed = Parsed(write_report(tmp_path, labels, [EvaluatedRun("mine", rows, metrics)], TAXONOMY).read_text())
     by_name = {row[0]: row for row in parsed.rows if len(row) == 9 and row[0] not in ("Photo", "Run")}
     ours = by_name["minezero_shot"]
     assert ours[2].startswith(f"{metrics.spearman:.3f}")
@@ -407,7 +417,7 @@ def test_a_run_says_what_made_it(tmp_path):
     }
     assert provenance({"config": 5, "prompt": [], "inputs": None})["Model"] == "" and provenance({}) == {}
     labels = make_labels(5)
-    html = report(tmp_path, labels, {"a": judge(labels, 0.1)}, records={"a": record})
+    html = report(tmp_path, labels, {"a": judge(labels, 0.1)}, record=record)
     assert "<dd><bdi>out/&lt;b&gt;</bdi></dd>" in html and "<dt>Revision</dt>" not in html
 
 

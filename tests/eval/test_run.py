@@ -482,7 +482,7 @@ def test_refusals_are_asked_again_only_when_told_and_errors_always(demo, tmp_pat
         (
             [{"name": "a", "model": "m", "prompts": ["clever"]}],
             [],
-            "models[1]: field 'prompts': must be a list of zero",
+            "models[1]: field 'prompts': ['clever'] is not a list of zero",
         ),
         ([{"name": "a", "model": "m", "target": "x"}], [], "models[1]: field 'target': 'x' is not one of"),
         ([{"name": "a", "model": "m"}, {"name": "A", "model": "n"}], [], "'a' is there twice"),
@@ -490,7 +490,7 @@ def test_refusals_are_asked_again_only_when_told_and_errors_always(demo, tmp_pat
         ([{"name": "a", "model": "m"}], ["--model", "n"], "needs model, or models in the YAML, and not both"),
         ([{"name": "a", "model": "m"}], ["--adapter", "n"], "adapter goes with model"),
         ([{"name": "a", "model": "m", "adapter": "tests"}], [], "tests: is not an adapter folder"),
-        ([{"name": "a", "model": "m"}], ["--prompt", "clever"], "must be a list of zero_shot"),
+        ([{"name": "a", "model": "m"}], ["--prompt", "clever"], "['clever'] is not a list of zero_shot"),
         ([{"name": "a", "model": "m"}], ["--retry", "error"], "retry: 'error' is not one of refused, unparsed"),
     ],
 )

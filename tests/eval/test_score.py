@@ -42,11 +42,10 @@ from cprt.prompts import build
 from cprt.records import Label, Prediction, write_jsonl
 from cprt.scoring import format_score
 from cprt.taxonomy import Taxonomy
-from eval.score.asking import score_row
 from eval.score.options import ScoreArguments
 from eval.score.page import COLUMNS, page
 from eval.score.photos import Photo, find_photos
-from eval.score.rows import beside
+from eval.score.rows import beside, score_row
 from eval.score.run import main, settle
 from eval.score.threshold import choose, reweighted_precision
 

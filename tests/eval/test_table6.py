@@ -87,7 +87,7 @@ def test_the_authors_checkpoints_are_asked_with_the_prompt_that_a_user_brings(ro
 
 
 def test_an_optional_row_says_so_with_a_word(tmp_path: Path):
-    with pytest.raises(InputError, match=r"models\[1\]: field 'optional': must be true or false"):
+    with pytest.raises(InputError, match=r"models\[1\]: field 'optional': 'yes' is not true or false"):
         rows_at_hand([{"name": "a", "optional": "yes"}], [])
     missing = {"name": "a", "optional": True, "prompts": ["nowhere.yaml"]}
     with pytest.raises(InputError, match="models: no row is left to ask"):

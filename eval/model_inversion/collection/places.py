@@ -141,30 +141,23 @@ def read_table(file: str, root: Path, references: bool = False) -> dict[str, Fou
     """Set-up -> images of a CSV with the columns file, class and setup, in any order. Raises InputError."""
     setups: dict[str, Found] = {}
     for line, row in read_csv(file).need(("file", "class", "setup")):
-        _read_row(row, file, line, root, references, setups)
+        path, claims, name = row["file"], row["class"], row["setup"].strip("/")
+        everywhere = references and name == ""
+        for column, wrong, what in (
+            ("file", not is_safe_path(path), f"{path!r} is not a path inside {root}"),
+            ("file", not os.path.isfile(root / path), f"there is no file {path} in {root}"),
+            ("setup", not everywhere and not (is_safe_path(name) and name.isprintable()), f"{name!r} is not a name"),
+            ("class", not claims.isprintable() or (references and not claims), f"{claims!r} is not a class"),
+        ):
+            if wrong:
+                raise InputError.at(file, what, line, column)
+        found = setups.setdefault(name, Found())
+        if references:
+            found.references.setdefault(claims, []).append(path)
+        else:
+            claims = claimed_class(claims or None, path.rsplit("/", 1)[-1], f"{file}:{line}: {path}")
+            found.images.append(Reconstruction(claims, path, path))
     return setups
-
-
-def _read_row(
-    row: dict[str, str], file: str, line: int, root: Path, references: bool, setups: dict[str, Found]
-) -> None:
-    path, claims, name = row["file"], row["class"], row["setup"].strip("/")
-    if not is_safe_path(path):
-        raise InputError.at(file, f"{path!r} is not a path inside {root}", line, "file")
-    if not os.path.isfile(root / path):
-        raise InputError.at(file, f"there is no file {path} in {root}", line, "file")
-    if name == "" and references:
-        pass
-    elif not is_safe_path(name) or not name.isprintable():
-        raise InputError.at(file, f"{name!r} is not a name", line, "setup")
-    if not claims.isprintable() or (references and not claims):
-        raise InputError.at(file, f"{claims!r} is not a class", line, "class")
-    found = setups.setdefault(name, Found())
-    if references:
-        found.references.setdefault(claims, []).append(path)
-    else:
-        claims = claimed_class(claims or None, path.rsplit("/", 1)[-1], f"{file}:{line}: {path}")
-        found.images.append(Reconstruction(claims, path, path))
 
 
 def is_index(text: str) -> bool:

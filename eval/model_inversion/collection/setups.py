@@ -23,6 +23,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ from eval.model_inversion.collection.places import (
 )
 from eval.model_inversion.judge.prompts import Subject, read_subject
 
-_FACTS = ("private", "attack", "public", "target", "evaluation_model", "evaluation_crop")
+_FACTS = ("private", "attack", "public", "target", "evaluation_model", "evaluation_crop", "evaluation_accuracy")
 
 
 @dataclass
@@ -69,7 +70,7 @@ class _Folder:
 
 @dataclass(frozen=True)
 class Facts:
-    """What may be said of a set-up."""
+    """What may be said of a set-up; ``evaluation_accuracy`` is that of the evaluation model on clean images."""
 
     subject: Any = None
     reference_crop: list[int] | None = ruled(None, holds=(is_box, "[left, upper, right, lower] in pixels"))
@@ -89,8 +90,7 @@ class Setup:
     Attributes:
         name: as in the collection, such as CelebA/KEDMI/CelebA/FaceNet64.
         id: the same as a safe file name: celeba_kedmi_celeba_facenet64.
-        facts: private, attack, public, target, evaluation_model, evaluation_crop, evaluation_accuracy (of the
-            evaluation model on clean images, 0 to 1); null where nobody said.
+        facts: those of ``Facts`` but subject and crop; null where nobody said.
         crop: left, upper, right, lower in pixels that references are cut to, or None.
         references: class -> paths relative to the root, sorted.
         ignored: files in its folders that are no images by their suffix.
@@ -148,60 +148,54 @@ def read_setups(file: str | Path, only: Sequence[str] = ()) -> tuple[Path, list[
     tree = Tree(root)
     found = tree.setups() if stated.reconstructions is None else read_table(stated.reconstructions, root)
     declared = _declared(stated.folders, root, file)
-    for name in declared:
-        if name in found:
-            raise InputError.at(file, f"{name!r} is a set-up of the tree or table as well", field="folders")
-    found |= declared
+    for name in declared.keys() & found.keys():
+        raise InputError.at(file, f"{name!r} is a set-up of the tree or table as well", field="folders")
+    in_tree = {} if stated.reconstructions is not None else found
+    found = found | declared
     if not found:
         raise InputError.at(
             root, f"has no folder {IMAGES} in it; other layouts need folders, or a CSV (reconstructions)"
         )
     ids = _ids(list(found))
     chosen = _choose(found, ids, only)
-    said = {str(key).strip("/"): row for key, row in stated.setups.items()}
-    facts = {name: _facts(name, said, file) for name in found}
-    for name in said:
-        if not any(_leads(name, other) for other in found):
-            print(f"note: {file}: setups.{name} fits no set-up (there are {first_few(sorted(found))})")
+    said = {key.strip("/"): _read_facts(row, f"setups.{key}.", file) for key, row in stated.setups.items()}
+    for key in said:
+        if not any(_leads(key, name) for name in found):
+            print(f"note: {file}: setups.{key} fits no set-up (there are {first_few(sorted(found))})")
     shared = None if stated.references is None else read_table(stated.references, root, references=True)
     setups = []
     for name in chosen:
-        if stated.reconstructions is None and name not in declared:
-            tree.fill(name, found[name])
-        if found[name].references:
-            references = found[name].references
-        elif shared is None:
-            references = tree.references(name, found[name])
-        else:
-            references = {}
-            for part in (shared.get(name), shared.get("")):
-                for claims, paths in (part.references if part else {}).items():
+        own = found[name]
+        if name in in_tree:
+            tree.fill(name, own)
+        references = own.references
+        if not references and shared is None:
+            references = tree.references(name, own)
+        elif not references and shared is not None:
+            for part in (shared.get(name, Found()), shared.get("", Found())):
+                for claims, paths in part.references.items():
                     references.setdefault(claims, []).extend(paths)
-        stated_facts = facts[name]
-        if "subject" not in stated_facts:
-            raise InputError.at(
-                file,
-                "nobody says what its classes are: give subject, for it or for a leading part of its name",
-                field=f"setups.{name}",
-            )
-        images = sorted(found[name].images, key=lambda image: (image.claims, image.file))
-        _check_unique(images, name)
+        facts: dict[str, Any] = {}
+        for key in sorted((key for key in said if _leads(key, name)), key=len):
+            facts |= said[key]
+        if "subject" not in facts:
+            nobody = "nobody says what its classes are: give subject, for it or for a leading part of its name"
+            raise InputError.at(file, nobody, field=f"setups.{name}")
+        parts = name.split("/")
+        of_folders = dict(zip(_FACTS, parts, strict=False)) if len(parts) == 4 else {}
         setups.append(
             Setup(
                 name,
                 ids[name],
-                stated_facts.pop("subject"),
-                _with_path(name, stated_facts),
-                stated_facts.pop("reference_crop", None),
-                tuple(images),
+                facts["subject"],
+                {key: facts.get(key, of_folders.get(key)) for key in _FACTS},
+                facts.get("reference_crop"),
+                _each_once(own.images, name),
                 {claims: tuple(sorted(set(paths))) for claims, paths in sorted(references.items())},
-                found[name].ignored,
+                own.ignored,
             )
         )
     return root, setups
-
-
-# --- What the YAML says ------------------------------------------------------------------------------------------
 
 
 def _declared(rows: Mapping[str, Any], root: Path, file: str | Path) -> dict[str, Found]:
@@ -222,47 +216,28 @@ def _declared(rows: Mapping[str, Any], root: Path, file: str | Path) -> dict[str
     return setups
 
 
-def _facts(name: str, stated: Mapping[str, Any], file: str | Path) -> dict[str, Any]:
-    facts: dict[str, Any] = {}
-    for key in sorted((key for key in stated if _leads(key, name)), key=len):
-        facts |= _read_facts(stated[key], f"setups.{key}.", file)
-    return facts
-
-
 def _read_facts(row: Any, within: str, file: str | Path) -> dict[str, Any]:
     """Those that are stated."""
     read_fields(Facts, row, file, within=within)
     facts = dict(row)
-    if "subject" in facts:
-        try:
+    try:
+        if "subject" in facts:
             facts["subject"] = read_subject(facts["subject"])
-        except ValueError as error:
-            raise InputError.at(file, str(error), field=f"{within}subject") from error
+    except ValueError as error:
+        raise InputError.at(file, str(error), field=f"{within}subject") from error
     if facts.get("reference_crop") is not None:
         facts["reference_crop"] = tuple(facts["reference_crop"])
     return facts
 
 
-def _with_path(name: str, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Facts with those that the public collection's folders tell."""
-    parts = name.split("/")
-    folders = dict(zip(_FACTS, parts, strict=False)) if len(parts) == 4 else {}
-    return {key: facts.get(key, folders.get(key)) for key in (*_FACTS, "evaluation_accuracy")}
-
-
 def _leads(part: str, name: str) -> bool:
     """Whether a name begins with the parts of another. The collection spells Facescrub, its paper FaceScrub."""
-    return f"{_spelt(name)}/".startswith(f"{_spelt(part)}/")
-
-
-def _spelt(name: str) -> str:
-    return re.sub(r"[^\w/]|_", "", name.casefold())
+    name, part = (re.sub(r"[^\w/]|_", "", text.casefold()) for text in (name, part))
+    return f"{name}/".startswith(f"{part}/")
 
 
 def _choose(found: Mapping[str, Found], ids: Mapping[str, str], only: Sequence[str]) -> list[str]:
-    if not only:
-        return sorted(found)
-    chosen: set[str] = set()
+    chosen: set[str] = set() if only else set(found)
     for wanted in only:
         fitting = [name for name in found if _leads(wanted.strip("/"), name) or ids[name] == wanted]
         if not fitting:
@@ -290,10 +265,10 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
-def _check_unique(images: Sequence[Reconstruction], name: str) -> None:
-    seen: dict[tuple[str, str], str] = {}
-    for image in images:
-        key = image.claims, image.file
-        if key in seen:
-            raise InputError(f"{name}: {image.file!r} is twice in class {image.claims!r}: {seen[key]} and {image.path}")
-        seen[key] = image.path
+def _each_once(images: Sequence[Reconstruction], name: str) -> tuple[Reconstruction, ...]:
+    """Sorted. Raises InputError for a file that is twice in its class."""
+    ordered = tuple(sorted(images, key=lambda image: (image.claims, image.file)))
+    for one, two in pairwise(ordered):
+        if (one.claims, one.file) == (two.claims, two.file):
+            raise InputError(f"{name}: {two.file!r} is twice in class {two.claims!r}: {one.path} and {two.path}")
+    return ordered

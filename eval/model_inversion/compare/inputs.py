@@ -29,24 +29,14 @@ from typing import Any
 
 from cprt.errors import InputError
 from cprt.files import read_yaml_lines
-from cprt.records import read_json, read_object
+from cprt.records import inside, read_json, read_object
 from cprt.tables import read_csv
 from cprt.values import WORDS, read_fields, ruled
 from eval.model_inversion.metrics.evaluation import Inputs
 
 SETTINGS = ("n", "order", "layout", "pad", "prompt")
 # Of how a judge was asked (ModelSpec), what may change its answers.
-_ANSWERS = (
-    "model",
-    "revision",
-    "adapter",
-    "max_new_tokens",
-    "temperature",
-    "max_pixels",
-    "image_format",
-    "extra",
-    "dtype",
-)
+_ANSWERS = "model revision adapter max_new_tokens temperature max_pixels image_format extra dtype".split()
 _SHARED = ("standard", "target", "naturals", "naturals_target")
 _OTHERS = ("others", "naturals_others")
 
@@ -122,15 +112,10 @@ def _of_setup(setup: _Setup, path: Path, line: int) -> list[Run]:
     def fail(name: str, message: str) -> InputError:
         return InputError.at(path, message, line, name)
 
-    def file(name: str, value: Any) -> str | None:
-        if value is None:
-            return None
-        if not isinstance(value, str) or not value:
-            raise fail(name, "must be the name of a file")
-        found = path.parent / value
-        if not os.path.isfile(found):
-            raise fail(name, f"there is no file {found}")
-        return str(found)
+    def file(name: str, value: str | None) -> str | None:
+        if value is not None and not os.path.isfile(path.parent / value):
+            raise fail(name, f"there is no file {path.parent / value}")
+        return None if value is None else str(path.parent / value)
 
     if (setup.judge is None) == (not setup.judges):
         raise fail("judge", "give either judge or judges")
@@ -150,8 +135,8 @@ def _of_setup(setup: _Setup, path: Path, line: int) -> list[Run]:
         facts, within = said if isinstance(said, dict) else {"file": said}, f"judges.{name}."
         judge = read_fields(_Judge, facts, path, line, within)
         verdicts, controls = file(f"{within}file", judge.file), file(f"{within}controls", judge.controls)
-        inputs = Inputs(str(verdicts), controls=controls, **shared)
         settings = {key: facts[key] for key in SETTINGS if key in facts}
+        inputs = Inputs(str(verdicts), controls=controls, **shared)
         runs.append(Run(setup.name, name, inputs, judge.model or name, settings, images))
     return runs
 
@@ -171,11 +156,14 @@ def from_folders(outs: Sequence[str], folders: Inputs, standards: Mapping[str, s
         found = sorted(out.glob("*/*/judge.csv"))
         if not found:
             raise InputError.at(out, "has no JUDGE/SETUP/judge.csv in it, as cprt mi writes them")
-        config = _config(out)
-        full_names = _full_names(out)
+        record, manifest = out / "run.json", out / "setups.json"
+        config = inside(read_object(record), "config") if record.is_file() else {}
+        rows = read_json(manifest) if manifest.is_file() else []
+        known = map(inside, rows) if isinstance(rows, list) else ()
+        full_names = {str(row.get("id")): row.get("name") for row in known}
         for path in found:
             judge, setup = path.parts[-3:-1]
-            name = full_names.get(setup, setup)
+            name = str(full_names.get(setup) or setup)
             inputs = _predictions(folders, setup, path, (standards or {}).get(name))
             shown = judge if len(outs) == 1 else f"{label}/{judge}"
             runs.append(Run(name, shown, inputs, *_asked(judge, config)))
@@ -194,50 +182,25 @@ def _predictions(folders: Inputs, setup: str, judge: Path, standard: str | None)
         missing = Path(folders.standard) / setup / "prediction.csv"
         raise InputError.at(missing, f"no such file, and {judge} needs it")
     controls = judge.parent / "controls.csv"
-    others = [
+    others = (
         {name: path for name, folder in of.items() if (path := file(folder)) is not None}
         for of in (folders.others, folders.naturals_others)
-    ]
-    return Inputs(
-        str(judge),
-        standard,
-        file(folders.target),
-        str(controls) if controls.is_file() and read_csv(controls).rows else None,  # --controls 0 leaves a header
-        file(folders.naturals),
-        file(folders.naturals_target),
-        *others,
     )
-
-
-def _config(out: Path) -> Mapping[str, Any]:
-    """The options that a run was made with; empty where its record is missing."""
-    if not (out / "run.json").is_file():
-        return {}
-    config = read_object(out / "run.json").get("config")
-    if not isinstance(config, dict):
-        raise InputError.at(out / "run.json", "must be an object", field="config")
-    return config
-
-
-def _full_names(out: Path) -> dict[str, str]:
-    """Id of a set-up -> its name, from the manifest of ``cprt mi``."""
-    if not (out / "setups.json").is_file():
-        return {}
-    rows = read_json(out / "setups.json")
-    rows = rows if isinstance(rows, list) else []
-    return {str(row["id"]): str(row["name"]) for row in rows if isinstance(row, dict) and {"id", "name"} <= set(row)}
+    asked = controls.is_file() and read_csv(controls).rows  # --controls 0 leaves a header
+    further = (file(folders.naturals), file(folders.naturals_target))
+    return Inputs(str(judge), standard, file(folders.target), str(controls) if asked else None, *further, *others)
 
 
 def _asked(judge: str, config: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """The judge by its name and by what may change its answers, and SETTINGS; of a run without its record the name."""
+    if not config:
+        return judge, {}
     models = config.get("models")
     rows = models if isinstance(models, list) else []
-    spec = next((row for row in rows if isinstance(row, dict) and row.get("name") == judge), None)
-    model = judge
-    if spec is not None:
-        answers = {key: spec[key] for key in _ANSWERS if key in spec}
-        model = json.dumps([judge, config.get("seed"), answers], sort_keys=True)
-    if not config:
-        return model, {}
+    spec = next((row for row in rows if inside(row).get("name") == judge), None)
     settings = {name: config.get("order_seed" if name == "order" else name) for name in SETTINGS}
-    return model, settings | {"prompt": (spec or {}).get("prompt", "own")}
+    settings["prompt"] = (spec or {}).get("prompt", "own")
+    if spec is None:
+        return judge, settings
+    answers = {key: spec[key] for key in _ANSWERS if key in spec}
+    return json.dumps([judge, config.get("seed"), answers], sort_keys=True), settings

@@ -151,29 +151,18 @@ def track(out: str, counting: Counting, rows: Sequence[Mapping[str, Any]]) -> No
 
 def compare(done: Sequence[tuple[Run, Evaluation]], counting: Counting) -> dict[str, Any]:
     """Everything in ``compare.json`` from what was measured."""
-    rows = [
-        {
-            "setup": run.setup,
-            "judge": run.judge,
-            "references": run.settings.get("n"),
-            "order": run.settings.get("order"),
-            "layout": run.settings.get("layout"),
-            **found.figures,
-        }
-        for run, found in done
-    ]
     judges = list(dict.fromkeys(run.judge for run, _ in done))
-    rankings = {}
-    for judge in judges:
-        of_judge = [
-            Judged(run.setup, private_data(run.setup), found.counts) for run, found in done if run.judge == judge
-        ]
-        rankings[judge] = ranking(of_judge, counting)
+    rows = []
+    of_judge: dict[str, list[Judged]] = {judge: [] for judge in judges}
+    for one, found in done:
+        settings = {head: one.settings.get(name) for head, name in _SETTINGS.items()}
+        rows.append({"setup": one.setup, "judge": one.judge, **settings, **found.figures})
+        of_judge[one.judge].append(Judged(one.setup, private_data(one.setup), found.counts))
     return {
         "setups": list(dict.fromkeys(run.setup for run, _ in done)),
         "judges": judges,
         "rows": rows,
-        "rankings": rankings,
+        "rankings": {judge: ranking(judged, counting) for judge, judged in of_judge.items()},
         "agreement": _agreements(done, judges, counting),
         "effects": _effects(done, counting),
         "ci_method": done[0][1].figures["ci_method"]
@@ -183,6 +172,9 @@ def compare(done: Sequence[tuple[Run, Evaluation]], counting: Counting) -> dict[
             "first part of the name) share their classes; quantile of the fewest classes",
         },
     }
+
+
+_SETTINGS = {"references": "n", "order": "order", "layout": "layout"}  # as rows have them
 
 
 def _agreements(
@@ -203,36 +195,27 @@ def _agreements(
 
 
 def _effects(done: Sequence[tuple[Run, Evaluation]], counting: Counting) -> list[dict[str, Any]]:
-    """Pairs of runs that differ in one setting alone, on each set-up and on all (``setup`` null)."""
+    """Pairs of runs that differ in one setting alone, on each set-up and on all (``setup`` null).
+
+    The smaller number of a setting comes first; others as given.
+    """
     pairs: dict[tuple[str, str, str], dict[str, dict[str, Counts]]] = {}
-    for (one, first), (two, second) in combinations(done, 2):
-        known = one.settings.keys() & two.settings.keys()
-        differ = [key for key in SETTINGS if one.settings.get(key) != two.settings.get(key)]
-        if one.setup == two.setup and one.model == two.model and len(differ) == 1 and differ[0] in known:
-            place = (differ[0], *_in_order((one, two), differ[0]))
-            low, high = (first, second) if place[1] == one.judge else (second, first)
-            pairs.setdefault(place, {})[one.setup] = joint(low.judge, high.judge, low.standard)
+    for first, second in combinations(done, 2):
+        one, two = first[0].settings, second[0].settings
+        differ = [key for key in SETTINGS if one.get(key) != two.get(key)]
+        same = first[0].setup == second[0].setup and first[0].model == second[0].model
+        if same and len(differ) == 1 and differ[0] in one and differ[0] in two:
+            a, b = one[differ[0]], two[differ[0]]
+            turned = isinstance(a, int) and isinstance(b, int) and a > b
+            (low, of_low), (high, of_high) = (second, first) if turned else (first, second)
+            tables = pairs.setdefault((differ[0], low.judge, high.judge), {})
+            tables[low.setup] = joint(of_low.judge, of_high.judge, of_low.standard)
     settings = {run.judge: run.settings for run, _ in done}
-    return [
-        {
-            "setting": setting,
-            "judges": [a, b],
-            "from": settings[a][setting],
-            "to": settings[b][setting],
-            "setup": setup,
-            **effect(stacked(counts), counting),
-        }
-        for (setting, a, b), tables in pairs.items()
-        for setup, counts in _with_total(tables)
-    ]
-
-
-def _in_order(runs: tuple[Run, Run], setting: str) -> tuple[str, str]:
-    """Names of the two judges, the smaller number first; other settings as given."""
-    one, two = runs
-    a, b = one.settings[setting], two.settings[setting]
-    swap = isinstance(a, int) and isinstance(b, int) and a > b
-    return (two.judge, one.judge) if swap else (one.judge, two.judge)
+    rows = []
+    for (setting, a, b), tables in pairs.items():
+        shown = {"setting": setting, "judges": [a, b], "from": settings[a][setting], "to": settings[b][setting]}
+        rows += [{**shown, "setup": setup, **effect(stacked(of), counting)} for setup, of in _with_total(tables)]
+    return rows
 
 
 def _with_total(tables: Mapping[str, Mapping[str, Counts]]) -> list[tuple[str | None, Mapping[str, Counts]]]:
@@ -243,21 +226,14 @@ def _with_total(tables: Mapping[str, Mapping[str, Counts]]) -> list[tuple[str | 
 
 def false_positives(done: Sequence[tuple[Run, Evaluation]], counting: Counting) -> list[FalsePositive]:
     """What E accepts and a judge rejects, in the order of the files."""
-    return [
-        FalsePositive(
-            run.setup,
-            run.judge,
-            verdict.claims,
-            name,
-            found.standard[claims, name].confidence,
-            verdict.response,
-            run.images,
-            Path(run.inputs.judge),
-        )
-        for run, found in done
-        for (claims, name), verdict in found.judge.items()
-        if verdict.label in counting.rejecting and found.standard[claims, name].label == "yes"
-    ]
+    rows = []
+    for one, found in done:
+        for (claims, name), verdict in found.judge.items():
+            of_e = found.standard[claims, name]
+            if verdict.label in counting.rejecting and of_e.label == "yes":
+                place = (one.setup, one.judge, verdict.claims, name, of_e.confidence, verdict.response)
+                rows.append(FalsePositive(*place, one.images, Path(one.inputs.judge)))
+    return rows
 
 
 if __name__ == "__main__":

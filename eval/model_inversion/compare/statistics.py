@@ -13,12 +13,13 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from cprt.metrics.agreement import divide, kappa_of_tables
 from cprt.metrics.bootstrap import (
     ClusteredShare,
-    cluster_interval,
+    Floats,
+    cluster_figure,
     defined,
     resample_clusters,
     totals,
@@ -26,7 +27,7 @@ from cprt.metrics.bootstrap import (
 )
 from eval.model_inversion.metrics import rates
 from eval.model_inversion.metrics.join import LABELS, Key, Verdict
-from eval.model_inversion.metrics.rates import NO, REFUSED, YES, Counting, Counts, Floats
+from eval.model_inversion.metrics.rates import NO, REFUSED, YES, Counting, Counts
 
 
 @dataclass(frozen=True)
@@ -52,11 +53,7 @@ def joint(
 
 
 def pooled(tables: Mapping[str, Mapping[str, Counts]]) -> dict[str, Counts]:
-    """Private data -> class -> counts of several set-ups' tables, each class of each private data once.
-
-    Args:
-        tables: set-up -> class -> counts.
-    """
+    """Set-up -> class -> counts, as class of its private data -> counts: each class of each private data once."""
     total: dict[str, Counts] = {}
     for setup, classes in tables.items():
         for name, table in classes.items():
@@ -86,24 +83,12 @@ def answered(joint: Counts, refused_as_no: bool) -> Counts:
 
 def agreement(joint_K: Counts, counting: Counting) -> dict[str, Any]:
     """How far two judges agree over what both answered, from their ``joint``: share and Cohen's kappa."""
-
-    def kappa(cells: Counts) -> Floats:
-        """(..., 4) -> (...)."""
-        return kappa_of_tables(cells.astype(np.float64))
-
     cells = answered(joint_K, counting.refused_as_no).sum(axis=-1).reshape(len(joint_K), 4)
     same = ClusteredShare.of(cells[:, 0] + cells[:, 3], cells.sum(axis=1))
-    found = defined(kappa(cells.sum(axis=0)))
-    weights = resample_clusters(len(cells), counting.resamples, counting.seed)
-    return {
-        "n": same.whole,
-        "agreement": same.share,
-        "kappa": found,
-        "ci": {
-            "agreement": same.interval,
-            "kappa": None if found is None else cluster_interval(cells, kappa, weights),
-        },
-    }
+    weights = counting.weights(len(cells))
+    kappa = cluster_figure(cells.astype(np.float64), kappa_of_tables, weights)
+    figures, intervals = rates.split({"agreement": same.figure, "kappa": kappa})
+    return {"n": same.whole, **figures, "ci": intervals}
 
 
 def effect(joint_K: Counts, counting: Counting) -> dict[str, Any]:
@@ -124,14 +109,10 @@ def effect(joint_K: Counts, counting: Counting) -> dict[str, Any]:
     for side, (no, yes) in {"from": table.sum(axis=1), "to": table.sum(axis=0)}.items():
         found[f"accuracy_judge_{side}"] = defined(divide(yes.sum(), table.sum()))
         found[f"fpr_{side}"] = defined(divide(no[1], no.sum()))
-    found["difference"] = defined(shift(table))
-    found["changed"] = changed.share
-    weights = resample_clusters(len(tables), counting.resamples, counting.seed)
-    found["ci"] = {
-        "difference": cluster_interval(tables, shift, weights) if changed.whole else None,
-        "changed": changed.interval,
-    }
-    return found
+    weights = counting.weights(len(tables))
+    found |= {"difference": cluster_figure(tables, shift, weights), "changed": changed.figure}
+    figures, intervals = rates.split(found)
+    return {**figures, "ci": intervals}
 
 
 # --- Rankings ----------------------------------------------------------------------------------------------------
@@ -147,10 +128,9 @@ def ranking(judged: Sequence[Judged], counting: Counting) -> dict[str, Any]:
     images of these about tau.
     """
     names = [one.setup for one in judged]
-    whole = np.stack([np.sum(list(one.counts.values()), axis=0) for one in judged])
-    standard, judge = (_accuracy(whole, name) for name in ("standard", "judge"))
+    standard, judge = _accuracies(np.stack([np.sum(list(one.counts.values()), axis=0) for one in judged]))
     drawn, fewest = _resampled(judged, counting)
-    standards, judges = (_accuracy(drawn, name) for name in ("standard", "judge"))
+    standards, judges = _accuracies(drawn)
     swaps: list[dict[str, Any]] = []
     for i, j in combinations(range(len(names)), 2):
         ahead, behind = (i, j) if standard[i] > standard[j] else (j, i)
@@ -160,8 +140,8 @@ def ranking(judged: Sequence[Judged], counting: Counting) -> dict[str, Any]:
                 {
                     "higher_under_standard": names[ahead],
                     "higher_under_judge": names[behind],
-                    "accuracy_standard": [float(standard[ahead]), float(standard[behind])],
-                    "accuracy_judge": [float(judge[ahead]), float(judge[behind])],
+                    "accuracy_standard": standard[[ahead, behind]].tolist(),
+                    "accuracy_judge": judge[[ahead, behind]].tolist(),
                     "support": float(same.mean()) if counting.resamples else None,
                 }
             )
@@ -173,8 +153,10 @@ def ranking(judged: Sequence[Judged], counting: Counting) -> dict[str, Any]:
         interval = [max(-1.0, min(low, 2 * tau - high)), min(1.0, max(high, 2 * tau - low))]
     return {
         "setups": len(names),
-        "order_standard": _order(names, standard),
-        "order_judge": _order(names, judge),
+        **{
+            f"order_{of}": [names[i] for i in np.argsort(-accuracies, kind="stable")]
+            for of, accuracies in (("standard", standard), ("judge", judge))
+        },
         "tau": tau,
         "swaps": swaps,
         "ci": {"tau": None if tau is None else interval},
@@ -210,10 +192,7 @@ def kendall_tau(first: ArrayLike, second: ArrayLike) -> Floats:
     return divide(both, np.sqrt(of_x) * np.sqrt(of_y))
 
 
-def _accuracy(counts: Counts, of: str) -> NDArray[np.float64]:
-    part, whole = rates.fractions(counts)[f"accuracy_{of}"]
-    return divide(part, whole)
-
-
-def _order(names: Sequence[str], values: Floats) -> list[str]:
-    return [names[i] for i in np.argsort(-values, kind="stable")]
+def _accuracies(counts: Counts) -> tuple[Floats, Floats]:
+    """(..., 5, 2) -> (...) under E and under the judge."""
+    of = rates.fractions(counts)
+    return divide(*of["accuracy_standard"]), divide(*of["accuracy_judge"])

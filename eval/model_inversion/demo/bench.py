@@ -15,13 +15,15 @@ E has no part in making any of them. Files below ``OUT``::
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 
 import torch
 from PIL import Image
-from torch import Tensor, nn
+from torch import nn
 
 from cprt.tables import write_csv
 from eval.model_inversion.demo import faces
@@ -55,17 +57,6 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Made:
-    """One reconstruction: its class, file name and kind, whom it shows, and the picture."""
-
-    claims: int
-    name: str
-    kind: str
-    shows: str
-    picture: Image.Image
-
-
-@dataclass(frozen=True)
 class BenchSetup:
     """One attack on one target."""
 
@@ -87,6 +78,18 @@ def setups(settings: Settings) -> list[BenchSetup]:
     return [BenchSetup(attack, target) for attack in settings.attacks for target in TARGETS]
 
 
+def private_folder(out: Path) -> Path:
+    return out / "collection" / "AttackSamples" / "Faces" / "private-data"
+
+
+def images_folder(out: Path, setup: BenchSetup) -> Path:
+    return out / "collection" / "AttackSamples" / setup.name / "all-images"
+
+
+def truth_file(out: Path, setup: BenchSetup) -> Path:
+    return out / "truth" / f"{setup.id}.csv"
+
+
 def make(out: Path, settings: Settings) -> None:
     """Write everything but verdicts."""
     people = [faces.person(settings.seed, PRIVATE, number) for number in range(settings.classes)]
@@ -102,25 +105,8 @@ def make(out: Path, settings: Settings) -> None:
     networks = _train(out, training, settings)
     for number, setup in enumerate(setups(settings)):
         true = private(_FIRST_ATTACK + number, settings.attacks[setup.attack][0])
-        made, sources = _attack(setup, networks[setup.target], people, true, settings, 100 * (number + 1))
-        for one in made:
-            _save(one.picture, images_folder(out, setup) / str(one.claims) / one.name)
-        for one in sources:
-            _save(one.picture, out / "sources" / setup.id / str(one.claims) / one.name)
-        rows = [(one.name, one.claims, one.kind, one.shows) for one in made]
-        write_csv(truth_file(out, setup), ("filename", "class", "kind", "shows"), rows)
-
-
-def private_folder(out: Path) -> Path:
-    return out / "collection" / "AttackSamples" / "Faces" / "private-data"
-
-
-def images_folder(out: Path, setup: BenchSetup) -> Path:
-    return out / "collection" / "AttackSamples" / setup.name / "all-images"
-
-
-def truth_file(out: Path, setup: BenchSetup) -> Path:
-    return out / "truth" / f"{setup.id}.csv"
+        shown = [picture for of_class in true for picture in of_class]
+        _attack(out, setup, networks[setup.target], people, shown, settings, 100 * (number + 1))
 
 
 def _train(out: Path, training: Sequence[Sequence[Image.Image]], settings: Settings) -> dict[str, nn.Module]:
@@ -136,89 +122,65 @@ def _train(out: Path, training: Sequence[Sequence[Image.Image]], settings: Setti
 
 
 def _attack(
+    out: Path,
     setup: BenchSetup,
     target: nn.Module,
     people: Sequence[faces.Person],
-    true: Sequence[Sequence[Image.Image]],
+    true: Sequence[Image.Image],
     settings: Settings,
     stream: int,
-) -> tuple[list[Made], list[Made]]:
-    """All reconstructions of a set-up, and the natural images that some were made from."""
+) -> None:
+    """Write all reconstructions of a set-up, what they show, and the natural images that some were made from.
+
+    They are named as in the public collection: number in the class, class, T's prediction, its confidence in the class.
+    """
     counts = dict(zip(KINDS, settings.attacks[setup.attack], strict=True))
-    seed = 1000 * settings.seed + stream
-    strangers = _Strangers(settings.seed, 1000 * stream)
-    classes = {kind: torch.arange(len(people)).repeat_interleave(count) for kind, count in counts.items()}
-    others = [strangers.unlike(people[number]) for number in classes["someone else"].tolist()]
-    start = stack([picture for _, picture in others]) if others else torch.empty(0, 3, faces.SIZE, faces.SIZE)
-    failures = [strangers.rejected(target, number) for number in classes["failure"].tolist()]
-    cloudy, steps = clouds(len(classes["nobody"]), faces.SIZE, seed), settings.steps
+    claimed = {kind: [number for number in range(len(people)) for _ in range(n)] for kind, n in counts.items()}
+    strangers = _strangers(settings.seed, 1000 * stream)
+    # The hair style alone shows that it is somebody else.
+    others = [next(one for one in strangers if one[1].style != people[c].style) for c in claimed["someone else"]]
+    failures = [next(one for one in strangers if not _accepts(target, one[2], c)) for c in claimed["failure"]]
+    seed, steps = 1000 * settings.seed + stream, settings.steps
+    start, cloudy = stack([picture for *_, picture in others]), clouds(len(claimed["nobody"]), faces.SIZE, seed)
+    someone, nobody = (torch.tensor(claimed[kind]) for kind in ("someone else", "nobody"))
     pictures = {
-        "true": degrade(stack([picture for of_class in true for picture in of_class]), seed),
-        "someone else": adversarial(target, start, classes["someone else"], seed=seed, steps=steps),
-        "nobody": adversarial(target, cloudy, classes["nobody"], seed=seed + 1, steps=steps),
-        "failure": stack([picture for _, picture in failures]),
+        "true": degrade(stack(true), seed),
+        "someone else": adversarial(target, start, someone, seed=seed, steps=steps),
+        "nobody": adversarial(target, cloudy, nobody, seed=seed + 1, steps=steps),
+        "failure": stack([picture for *_, picture in failures]),
     }
     shows = {
-        "true": [f"private {number}" for number in classes["true"].tolist()],
-        "someone else": [f"public {number}" for number, _ in others],
-        "nobody": ["nobody"] * len(classes["nobody"]),
-        "failure": [f"public {number}" for number, _ in failures],
+        "true": [f"private {number}" for number in claimed["true"]],
+        "someone else": [f"public {number}" for number, *_ in others],
+        "nobody": ["nobody"] * len(claimed["nobody"]),
+        "failure": [f"public {number}" for number, *_ in failures],
     }
-    made: list[Made] = []
+    rows, numbers = [], Counter[int]()
     for kind in KINDS:
-        made += _name(kind, unstack(pictures[kind]), classes[kind], shows[kind], target, counts)
-    changed = [one for one in made if one.kind == "someone else"]
-    return made, [
-        replace(one, kind="natural", picture=picture) for (_, picture), one in zip(others, changed, strict=True)
-    ]
+        images = unstack(pictures[kind])
+        with torch.no_grad():  # of what is written, eight bits a channel
+            probabilities = target(stack(images)).softmax(dim=1)
+        for place, (image, claims) in enumerate(zip(images, claimed[kind], strict=True)):
+            predicted, confidence = int(probabilities[place].argmax()), float(probabilities[place, claims])
+            name = f"ID={numbers[claims]}_T={claims}_P={predicted}_CT={confidence:.4f}.png"
+            numbers[claims] += 1
+            rows.append((name, claims, kind, shows[kind][place]))
+            _save(image, images_folder(out, setup) / str(claims) / name)
+            if kind == "someone else":
+                _save(others[place][2], out / "sources" / setup.id / str(claims) / name)
+    write_csv(truth_file(out, setup), ("filename", "class", "kind", "shows"), rows)
 
 
-def _name(
-    kind: str,
-    pictures: Sequence[Image.Image],
-    classes: Tensor,
-    shows: Sequence[str],
-    target: nn.Module,
-    counts: dict[str, int],
-) -> list[Made]:
-    """Named as in the public collection: number in the class, class, T's prediction and its confidence in the class."""
-    with torch.no_grad():  # of what is written, eight bits a channel
-        probabilities = target(stack(pictures)).softmax(dim=1)
-    before = sum(counts[earlier] for earlier in KINDS[: KINDS.index(kind)])
-    made = []
-    for row, (picture, claims) in enumerate(zip(pictures, classes.tolist(), strict=True)):
-        number = before + row % counts[kind]
-        predicted, confidence = int(probabilities[row].argmax()), float(probabilities[row, claims])
-        name = f"ID={number}_T={claims}_P={predicted}_CT={confidence:.4f}.png"
-        made.append(Made(claims, name, kind, shows[row], picture))
-    return made
+def _strangers(seed: int, first: int) -> Iterator[tuple[int, faces.Person, Image.Image]]:
+    """People who are not private, each once: number, who it is, a picture."""
+    for number in count(first):
+        who = faces.person(seed, PUBLIC, number)
+        yield number, who, faces.views(who, seed, PUBLIC, number, 0, 1)[0]
 
 
-class _Strangers:
-    """People who are not private, each used once."""
-
-    def __init__(self, seed: int, first: int):
-        self.seed, self.next = seed, first
-
-    def _draw(self) -> tuple[int, faces.Person, Image.Image]:
-        number, self.next = self.next, self.next + 1
-        who = faces.person(self.seed, PUBLIC, number)
-        return number, who, faces.views(who, self.seed, PUBLIC, number, 0, 1)[0]
-
-    def unlike(self, private: faces.Person) -> tuple[int, Image.Image]:
-        """Somebody whose hair style alone shows that it is not ``private``."""
-        while True:
-            number, who, picture = self._draw()
-            if who.style != private.style:
-                return number, picture
-
-    def rejected(self, target: nn.Module, claims: int) -> tuple[int, Image.Image]:
-        """Somebody whom the target does not take for the class."""
-        while True:
-            number, _, picture = self._draw()
-            with torch.no_grad():
-                if int(target(stack([picture])).argmax()) != claims:
-                    return number, picture
+def _accepts(target: nn.Module, picture: Image.Image, claims: int) -> bool:
+    with torch.no_grad():
+        return int(target(stack([picture])).argmax()) == claims
 
 
 def _save(picture: Image.Image, path: Path) -> None:

@@ -18,7 +18,7 @@ from PIL import Image, ImageDraw
 SIZE = 64  # pixels, as the smallest images of the public collection
 _SUPERSAMPLE = 3  # drawn this much larger and scaled down, which smooths edges
 
-Colour = tuple[float, float, float]
+Colour = tuple[float, ...]
 Point = tuple[float, float]
 
 _SKINS = ((255, 224, 196), (241, 194, 155), (224, 172, 125), (186, 130, 88), (141, 90, 58), (92, 58, 40))
@@ -66,8 +66,7 @@ class Person:
 
         def colour(palette: tuple[tuple[int, int, int], ...]) -> Colour:
             base = np.asarray(palette[rng.integers(len(palette))]) * rng.uniform(0.93, 1.07, 3)
-            red, green, blue = base.clip(0, 255).tolist()
-            return red, green, blue
+            return tuple(base.clip(0, 255).tolist())
 
         skin, hair = colour(_SKINS), colour(_HAIRS)
         while max(abs(a - b) for a, b in zip(skin, hair, strict=True)) < 50:  # else nobody sees where hair begins
@@ -100,8 +99,7 @@ class View:
     @classmethod
     def draw(cls, rng: np.random.Generator) -> View:
         """New circumstances."""
-        red, green, blue = rng.uniform(60, 230, 3).tolist()
-        return cls((red, green, blue), **_drawn(cls, rng), seed=int(rng.integers(2**31)))
+        return cls(tuple(rng.uniform(60, 230, 3).tolist()), **_drawn(cls, rng), seed=int(rng.integers(2**31)))
 
 
 def person(seed: int, group: int, number: int) -> Person:
@@ -213,9 +211,8 @@ class _Head:
         elif who.style == "parted":
             side = 0.03 * self.view.hair_length  # down to the ear on one side, off the forehead on the other
             over = [(x, y) for x, y in cap if y < (side if x < 0 else -0.19)]
-            self._shape(
-                [*over, (who.width * 0.3, -0.2), (-who.width * 0.72, -0.12), (-who.width * 0.8, side)], who.hair
-            )
+            over += [(who.width * 0.3, -0.2), (-who.width * 0.72, -0.12), (-who.width * 0.8, side)]
+            self._shape(over, who.hair)
         elif who.style == "mohawk":
             self._shape(_box(-0.06, -who.height - 0.05, 0.06, -who.height + 0.1), who.hair)
 
@@ -233,9 +230,8 @@ class _Head:
     def _nose(self) -> None:
         who, yaw = self.who, self.view.yaw * 1.4
         top, tip = who.eye_height + 0.03, who.eye_height + 0.03 + who.nose_length
-        self._shape(
-            [(yaw * 0.7, top), (yaw - who.nose_width, tip), (yaw + who.nose_width, tip)], _shade(who.skin, 0.78)
-        )
+        triangle = [(yaw * 0.7, top), (yaw - who.nose_width, tip), (yaw + who.nose_width, tip)]
+        self._shape(triangle, _shade(who.skin, 0.78))
 
     def _mouth(self) -> None:
         who, view = self.who, self.view
@@ -246,18 +242,15 @@ class _Head:
         lower = [(x, y + thick * (1 - a * a)) for (x, y), a in zip(curve, xs, strict=True)]
         self._shape([*upper, *reversed(lower)], (178, 64, 70))
         if mouth_open > 0.2:
-            self._oval(
-                view.yaw, who.mouth_height + 0.02 * view.smile, who.mouth_width * 0.55, thick * 0.45, (60, 15, 20)
-            )
+            middle = who.mouth_height + 0.02 * view.smile
+            self._oval(view.yaw, middle, who.mouth_width * 0.55, thick * 0.45, (60, 15, 20))
 
     def _glasses(self) -> None:
-        who, yaw = self.who, self.view.yaw
-        for sign in (-1, 1):
-            x, r = sign * who.eye_gap + yaw, 0.07
-            self._line(
-                [(x + r * math.cos(a), who.eye_height + r * math.sin(a)) for a in _angles()], (30, 30, 35), 0.013
-            )
-        self._line([(yaw - 0.03, who.eye_height), (yaw + 0.03, who.eye_height)], (30, 30, 35), 0.013)
+        y, yaw, radius = self.who.eye_height, self.view.yaw, 0.07
+        for x in (yaw - self.who.eye_gap, yaw + self.who.eye_gap):
+            ring = [(x + radius * math.cos(a), y + radius * math.sin(a)) for a in _angles()]
+            self._line(ring, (30, 30, 35), 0.013)
+        self._line([(yaw - 0.03, y), (yaw + 0.03, y)], (30, 30, 35), 0.013)
 
 
 def _angles() -> list[float]:
@@ -269,15 +262,12 @@ def _box(x0: float, y0: float, x1: float, y1: float) -> list[Point]:
 
 
 def _shade(colour: Colour, factor: float) -> Colour:
-    red, green, blue = colour
-    return red * factor, green * factor, blue * factor
+    return tuple(part * factor for part in colour)
 
 
 def _mix(one: Colour, other: Colour, share: float) -> Colour:
-    red, green, blue = (share * a + (1 - share) * b for a, b in zip(one, other, strict=True))
-    return red, green, blue
+    return tuple(share * a + (1 - share) * b for a, b in zip(one, other, strict=True))
 
 
-def _rgb(colour: Colour) -> tuple[int, int, int]:
-    red, green, blue = (round(min(max(part, 0), 255)) for part in colour)
-    return red, green, blue
+def _rgb(colour: Colour) -> tuple[int, ...]:
+    return tuple(round(min(max(part, 0), 255)) for part in colour)

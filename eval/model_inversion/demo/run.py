@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,6 @@ from eval.model_inversion.demo.attacks import clouds
 from eval.model_inversion.demo.bench import (
     EVALUATION_MODEL,
     JUDGE,
-    KINDS,
     TARGETS,
     THRESHOLD,
     Settings,
@@ -42,7 +41,7 @@ from eval.model_inversion.demo.bench import (
 from eval.model_inversion.demo.network_judge import NetworkJudge
 from eval.model_inversion.demo.networks import stack
 from eval.model_inversion.demo.plot import draw
-from eval.model_inversion.demo.summary import by_kind, examples, shown, table, verdicts
+from eval.model_inversion.demo.summary import by_kind, shown, table, verdicts
 from eval.model_inversion.metrics.join import Row, write_verdicts
 from eval.model_inversion.standard import run as standard
 
@@ -85,7 +84,8 @@ def run_demo(out: Path, settings: Settings) -> dict[str, Any]:
     }
     write_json(out / "summary.json", summary)
     write_run("eval.model_inversion.demo.run", out, asdict(settings), seed=settings.seed)
-    draw(out / "reconstructions.png", examples(out, settings, rows), KINDS)
+    last = setups(settings)[-1]
+    draw(out / "reconstructions.png", private_folder(out), images_folder(out, last), rows[last.id])
     print(f"\n{table(summary)}\n")
     print(f"The demo took {summary['seconds']:.0f} seconds. FPR is the share that E accepts of what a judge rejects;")
     print("truth is a judge that knows how each picture was made.")
@@ -106,45 +106,44 @@ def run_demo(out: Path, settings: Settings) -> dict[str, Any]:
 def write_classifiers(out: Path, settings: Settings) -> None:
     """classifiers/, a configuration of ``cprt mi-standard`` for each network."""
     for architecture in (*TARGETS, EVALUATION_MODEL):
-        network: dict[str, Any] = {
+        network = {
             "name": architecture.capitalize(),
             "library": "program",
             "architecture": None,
             "weights": str(out / "weights" / f"{architecture}.pt2"),
             "num_classes": settings.classes,
             "classes": "numeric",
+            **{"crop": None, "resize": None, "mean": [0.0] * 3, "std": [1.0] * 3},
         }
-        network |= {"crop": None, "resize": None, "mean": [0.0] * 3, "std": [1.0] * 3}
         content = {"classifier": network, "private": str(private_folder(out)), "clean": str(out / "clean")}
         path = out / "classifiers" / f"{architecture}.yaml"
-        command = f"# cprt mi-standard --config {path} --images FOLDER --out FOLDER\n"
-        write_text(path, command + yaml.safe_dump(content, sort_keys=False))
+        _write_yaml(path, f"cprt mi-standard --config {path} --images FOLDER --out FOLDER", content)
 
 
 def _classify(out: Path, settings: Settings) -> None:
     """standard/, target/ and naturals/, each with ``<set-up>/prediction.csv``."""
     for setup in setups(settings):
         images, sources = images_folder(out, setup), out / "sources" / setup.id
-        looks = (
+        for folder, architecture, looked_at in (
             ("standard", EVALUATION_MODEL, images),
             ("target", setup.target, images),
             ("naturals", EVALUATION_MODEL, sources),
-        )
-        for folder, architecture, looked_at in looks:
-            config = str(out / "classifiers" / f"{architecture}.yaml")
-            words = ["--config", config, "--images", str(looked_at), "--out", str(out / folder / setup.id)]
-            print(f"\n$ cprt mi-standard {' '.join(words)}", flush=True)
-            standard.main(words)
+        ):
+            config = out / "classifiers" / f"{architecture}.yaml"
+            _run("mi-standard", standard.main, config=config, images=looked_at, out=out / folder / setup.id)
 
 
 def _compare(out: Path) -> None:
     """The judge beside E in every set-up, and beside both a judge that knows the truth."""
-    folders = {"runs": "judges", "out": "compare", "images": "collection/AttackSamples"}
-    folders = {name: folders.get(name, name) for name in ("runs", "standard", "target", "naturals", "out", "images")}
-    words = [word for name, folder in folders.items() for word in (f"--{name}", str(out / folder))]
-    words += ["--thumbnails", "true"]  # these people do not exist
-    print(f"\n$ cprt mi-compare {' '.join(words)}", flush=True)
-    compare.main(words)
+    folders = {name: out / name for name in ("standard", "target", "naturals")}
+    shown = {"images": out / "collection" / "AttackSamples", "thumbnails": "true"}  # these people do not exist
+    _run("mi-compare", compare.main, runs=out / "judges", **folders, out=out / "compare", **shown)
+
+
+def _run(name: str, command: Callable[[Sequence[str]], None], **options: Any) -> None:
+    words = [word for option, value in options.items() for word in (f"--{option}", str(value))]
+    print(f"\n$ cprt {name} {' '.join(words)}", flush=True)
+    command(words)
 
 
 # --- The judge ----------------------------------------------------------------------------------------------------
@@ -181,9 +180,7 @@ def _judge(out: Path, settings: Settings) -> dict[str, Any]:
         ]
         write_verdicts(folder / TRUTH_NAME / setup.id, truth)
     write_json(folder / "setups.json", [{"id": setup.id, "name": setup.name} for setup in setups(settings)])
-    people = (
-        f"{settings.judge_people} people in {settings.judge_views} views, none of them private or in the collection"
-    )
+    people = f"{settings.judge_people} people in {settings.judge_views} views"
     learnt = {
         "threshold": judge.threshold,
         "learnt_from": f"{people}, none of them private or in the collection",
@@ -192,7 +189,10 @@ def _judge(out: Path, settings: Settings) -> dict[str, Any]:
     shown_files = {name: [path.name for path in paths] for name, paths in references.items()}
     config = {"n": settings.references, "layout": "embedding", "seed": settings.seed}
     write_run("cprt mi", folder, config, judge=learnt, references=shown_files)
-    _write_setups(out, settings)
+    # What cprt mi needs to ask a vision-language model about the same collection.
+    facts = {"subject": "person", "evaluation_model": EVALUATION_MODEL.capitalize(), "evaluation_crop": "none"}
+    content = {"root": str(out / "collection"), "setups": {"Faces": facts}}
+    _write_yaml(out / "setups.yaml", f"For cprt mi --setups {out / 'setups.yaml'}", content)
     counts = Counter((row[0], row[-1]) for row in controls)
     return {
         "threshold": judge.threshold,
@@ -229,12 +229,8 @@ def train_judge(settings: Settings) -> NetworkJudge:
     return judge
 
 
-def _write_setups(out: Path, settings: Settings) -> None:
-    """What ``cprt mi`` needs to ask a vision-language model about the same collection."""
-    facts = {"subject": "person", "evaluation_model": EVALUATION_MODEL.capitalize(), "evaluation_crop": "none"}
-    content = {"root": str(out / "collection"), "setups": {"Faces": facts}}
-    path = out / "setups.yaml"
-    write_text(path, f"# For cprt mi --setups {path}\n" + yaml.safe_dump(content, sort_keys=False))
+def _write_yaml(path: Path, comment: str, content: Mapping[str, Any]) -> None:
+    write_text(path, f"# {comment}\n" + yaml.safe_dump(content, sort_keys=False))
 
 
 if __name__ == "__main__":

@@ -6,18 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cprt.images import load_image
 from cprt.tables import read_csv
-from eval.model_inversion.demo.bench import (
-    KINDS,
-    BenchSetup,
-    Settings,
-    images_folder,
-    private_folder,
-    setups,
-    truth_file,
-)
-from eval.model_inversion.demo.plot import Shown
+from eval.model_inversion.demo.bench import KINDS, BenchSetup, truth_file
 
 ADVERSARIAL = ("someone else", "nobody")
 _KIND_HEADS = {
@@ -64,12 +54,8 @@ def table(summary: Mapping[str, Any]) -> str:
         lines.append(f"{_KIND_HEADS[kind]:<24}{row['n']:>5}{row['T']:>7}{row['E']:>7}{row['judge']:>11}{right:>13}")
     judge = summary["judge"]
     pairs = f"{judge['controls']} + {judge['controls']} control pairs of private people"
-    lines += [
-        "",
-        f"The judge on {pairs}: yes to {judge['hit_rate']:.1%} of pairs of one person, to "
-        f"{judge['false_alarm_rate']:.1%} of two.",
-    ]
-    return "\n".join(lines)
+    rates = f"yes to {judge['hit_rate']:.1%} of pairs of one person, to {judge['false_alarm_rate']:.1%} of two"
+    return "\n".join([*lines, "", f"The judge on {pairs}: {rates}."])
 
 
 def shown(summary: Mapping[str, Any]) -> str:
@@ -81,18 +67,3 @@ def shown(summary: Mapping[str, Any]) -> str:
         f"Shown: of {n} adversarial pictures, none of the private person, E accepts {by_e} and the judge {by_judge}; "
         f"of {true['n']} true ones the judge misses {true['n'] - true['judge']}."
     )
-
-
-def examples(out: Path, settings: Settings, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[list[Shown]]:
-    """For each kind, the first reconstruction of each of the first people in the last set-up: not chosen by outcome."""
-    setup = setups(settings)[-1]
-    examples = []
-    for kind in KINDS:
-        of_kind: dict[str, Shown] = {}
-        for row in rows[setup.id]:
-            if row["kind"] == kind and row["class"] not in of_kind:
-                private = load_image(sorted((private_folder(out) / row["class"]).iterdir())[0])
-                image = load_image(images_folder(out, setup) / row["class"] / row["filename"])
-                of_kind[row["class"]] = Shown(private, image, row["T"], row["E"], row["judge"])
-        examples.append(list(of_kind.values())[:6])
-    return examples

@@ -14,7 +14,7 @@ from cprt.records import write_json
 from cprt.tables import write_csv
 from eval.model_inversion.collection.setups import Setup
 from eval.model_inversion.judge.panels import Shown
-from eval.model_inversion.judge.prompt_files import Prompt
+from eval.model_inversion.judge.prompts import Prompt
 from eval.model_inversion.judge.queries import KINDS, Options
 from eval.model_inversion.judge.summary import summarise
 from eval.model_inversion.metrics.join import Row, write_verdicts
@@ -35,25 +35,18 @@ class Asked:
         self.setup, self.shown, self.options, self.prompt = setup, shown, options, prompt
 
     def requests(self, spec: ModelSpec) -> list[tuple[str, Request] | None]:
-        """What this judge is asked about each query, and the key of it; None for one that cannot be shown."""
+        """What this judge is asked about each query, and the key of it; None for one that cannot be shown.
+
+        Keyed by what is shown and by what is asked about: equal names, or images, in other classes never mix.
+        """
         return [None if shown.problem is not None else self._request(spec, shown) for shown in self.shown]
 
     def _request(self, spec: ModelSpec, shown: Shown) -> tuple[str, Request]:
-        """Keyed by what is shown and by what is asked about: equal names, or images, in other classes never mix."""
-        query = shown.query
-        messages = self.prompt.messages(
-            self.setup.subject, query.is_control, self.options.layout, len(shown.references), shown.a_first
-        )
+        query, options, n = shown.query, self.options, len(shown.references)
+        messages = self.prompt.messages(self.setup.subject, query.is_control, options.layout, n, shown.a_first)
         request = Request(messages, shown.images)
-        key = cache_key(
-            judge=spec.name,
-            kind=query.kind,
-            source=query.source,
-            claims=query.claims,
-            file=query.file,
-            content=spec.key(request),
-        )
-        return key, request
+        about = {name: getattr(query, name) for name in ("kind", "source", "claims", "file")}
+        return cache_key(judge=spec.name, **about, content=spec.key(request)), request
 
     def record(self, out: Path) -> list[dict[str, Any]]:
         """Rows of queries.jsonl."""
@@ -88,31 +81,23 @@ class Asked:
         sure: list[tuple[Any, ...]] = []
         problems = []
         for shown, outcome in zip(self.shown, outcomes, strict=True):
-            query = shown.query
+            kind, file, claims = shown.query.kind, shown.query.file, shown.query.claims
             label = NOT_SHOWN if shown.problem is not None else outcome.value or outcome.status
-            rows[query.kind].append((query.file, query.claims, outcome.text or "", label))
-            failed = outcome.error if outcome.status == "error" else None
-            reason = failed or ("; ".join(shown.skipped) if shown.skipped else None)
+            rows[kind].append((file, claims, outcome.text or "", label))
+            reason = (outcome.error if outcome.status == "error" else None) or "; ".join(shown.skipped)
             if reason:
-                named = {"kind": query.kind, "filename": query.file, "class": query.claims}
-                problems.append({**named, "label": label, "reason": reason})
+                problems.append({"kind": kind, "filename": file, "class": claims, "label": label, "reason": reason})
             probability = None if outcome.response is None else yes_probability(outcome.response.logprobs)
             if probability is not None:
-                sure.append((query.kind, query.file, query.claims, *probability.values()))
+                sure.append((kind, file, claims, *probability.values()))
         of_controls = [(kind, *row) for kind in kinds[1:] for row in rows[kind]]
         write_verdicts(folder, rows["reconstruction"], of_controls)
+        (folder / "probabilities.csv").unlink(missing_ok=True)  # of an earlier run
         if sure:
             header = ("kind", "filename", "class", "p_yes", "yes_mass", "no_mass", "missing_mass")
             write_csv(folder / "probabilities.csv", header, sure)
-        else:
-            (folder / "probabilities.csv").unlink(missing_ok=True)  # of an earlier run
         labels = {kind: [(claims, label) for _, claims, _, label in rows[kind]] for kind in kinds}
-        summary = {
-            "judge": spec.name,
-            "setup": self.setup.id,
-            "name": self.setup.name,
-            **summarise(labels, controls),
-            "problems": problems,
-        }
+        summary: dict[str, Any] = {"judge": spec.name, "setup": self.setup.id, "name": self.setup.name}
+        summary |= {**summarise(labels, controls), "problems": problems}
         write_json(folder / "summary.json", summary)
         return summary

@@ -13,7 +13,6 @@ import os
 import shutil
 import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import cycle, groupby, islice
@@ -21,15 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from PIL import Image, ImageOps
-from tqdm import tqdm
 
 from cprt.errors import InputError
-from cprt.images import load_image
+from cprt.images import in_parallel, load_image
 from cprt.provenance import file_digest
 from eval.model_inversion.collection.setups import Setup
 from eval.model_inversion.judge.degrade import MOST_LOOKED_AT, blurred, matching_radius
 from eval.model_inversion.judge.drawing import GAP, TILE, check_drawable, draw
-from eval.model_inversion.judge.prompt_files import OURS, Prompt
+from eval.model_inversion.judge.prompts import OURS, Prompt
 from eval.model_inversion.judge.queries import Options, Query, arrangement, candidates
 
 _QUALITY = 95
@@ -82,60 +80,46 @@ class Panels:
         if any(query.is_degraded for query in queries):
             self._radius[setup.id] = self._matching_radius(setup, queries)
         # Queries with the same references go to the same thread, so that no reference is decoded twice.
-        order = sorted(range(len(queries)), key=lambda i: (queries[i].claims, i))
-        classes = [[*group] for _, group in groupby(order, key=lambda i: queries[i].claims)]
-        batches = [group[start : start + _AT_ONCE] for group in classes for start in range(0, len(group), _AT_ONCE)]
+        classes = groupby(sorted(queries, key=lambda query: query.claims), lambda query: query.claims)
+        groups = [[*group] for _, group in classes]
+        batches = [group[start : start + _AT_ONCE] for group in groups for start in range(0, len(group), _AT_ONCE)]
 
-        def work(batch: Sequence[int]) -> list[tuple[int, Shown]]:
-            return [(i, self.show_one(setup, queries[i])) for i in batch]
+        def work(batch: Sequence[Query]) -> list[Shown]:
+            return [self.show_one(setup, query) for query in batch]
 
-        shown: dict[int, Shown] = {}
-        # Decoding, resizing and encoding release the interpreter lock: threads share the tiles and need no start.
-        with (
-            ThreadPoolExecutor(workers or len(os.sched_getaffinity(0))) as pool,
-            tqdm(total=len(queries), desc=f"{setup.id}, pictures", unit="query", leave=False) as progress,
-        ):
-            for done in pool.map(work, batches):
-                shown.update(done)
-                progress.update(len(done))
-        return [shown[i] for i in range(len(queries))]
+        made = in_parallel(work, batches, f"{setup.id}, pictures", workers)
+        shown = {one.query: one for batch in made for one in batch}
+        return [shown[query] for query in queries]
 
     def show_one(self, setup: Setup, query: Query) -> Shown:
         """Draw the references of one query and make its pictures, unless they are there."""
-        n = self.options.n
         drawn = candidates(query, setup, self.options.seed)
         # Pictures are there only if all in them could be read: then nothing has to be decoded.
-        known = self._known(setup, query, self._filled(drawn[:n]))
-        if known is not None:
-            return known
+        with contextlib.suppress(InputError):
+            known = self._arranged(setup, query, drawn[: self.options.n], [])
+            whole = len(known.references) == self.options.n and all(path.is_file() for path in known.images)
+            if whole and not any(self._is_copy(query, path) for path in known.references):
+                return known
         try:
             self._digest(query.path)
-            self._tile_a(setup, query)
+            a = self._tile_a(setup, query)
         except InputError as error:
             return Shown(query, problem=str(error))
         references, skipped = self._readable(setup, query, drawn)
         if len(references) < self.options.least:
             few = f"class {query.claims!r} has {len(references)} usable references, {self.options.least} are needed"
             return Shown(query, skipped=tuple(skipped), problem=few)
-        shown = self._arranged(setup, query, self._filled(references), skipped)
-        pictures = self._pictures(setup, query, shown)
-        for path in shown.images:
+        shown = self._arranged(setup, query, references, skipped)
+        pictures = [self._tile(path, setup.crop) for path in shown.references]
+        if self.options.layout == "panel":
+            question = self.prompt.question(setup.subject, query.is_control)
+            pictures = [draw(a, pictures, question, shown.a_first)]
+        else:
+            pictures.insert(0 if shown.a_first else len(pictures), a)
+        for path, picture in zip(shown.images, pictures, strict=True):
             if not os.path.isfile(path):
-                self._write(path, pictures[path.stem])
+                self._write(path, picture)
         return shown
-
-    def _filled(self, references: list[str]) -> list[str]:
-        """Repeated in their order up to n where padding is wished."""
-        return list(islice(cycle(references), self.options.n)) if self.options.pad else references
-
-    def _known(self, setup: Setup, query: Query, references: list[str]) -> Shown | None:
-        try:
-            if len(references) < self.options.n or any(self._is_copy(query, path) for path in references):
-                return None
-            shown = self._arranged(setup, query, references, [])
-        except InputError:
-            return None
-        return shown if all(path.is_file() for path in shown.images) else None
 
     def _readable(self, setup: Setup, query: Query, drawn: Sequence[str]) -> tuple[list[str], list[str]]:
         """The first n references that can be used, and why others before them cannot."""
@@ -146,10 +130,9 @@ class Panels:
                 break
             try:
                 if self._is_copy(query, path):
-                    skipped.append(f"{path}: is a copy of Image A")
-                else:
-                    self._tile(path, setup.crop)
-                    usable.append(path)
+                    raise InputError(f"{path}: is a copy of Image A")
+                self._tile(path, setup.crop)
+                usable.append(path)
             except InputError as error:
                 skipped.append(str(error))
         return usable, skipped
@@ -159,6 +142,9 @@ class Panels:
         return query.is_positive and self._digest(path) == self._digest(query.path)
 
     def _arranged(self, setup: Setup, query: Query, references: list[str], skipped: list[str]) -> Shown:
+        """In the order shown; references are repeated in theirs up to n where padding is wished."""
+        if self.options.pad:
+            references = list(islice(cycle(references), self.options.n))
         ordered, a_first = arrangement(query, references, self.options.order_seed)
         parts: list[tuple[Any, ...]] = [(self._digest(path), setup.crop) for path in ordered]
         blur = self._radius[setup.id] if query.is_degraded else 0.0
@@ -171,16 +157,6 @@ class Panels:
         files = tuple(self.folder / name[:2] / f"{name}.jpg" for name in names)
         return Shown(query, tuple(ordered), a_first, files, tuple(skipped), blur)
 
-    def _pictures(self, setup: Setup, query: Query, shown: Shown) -> dict[str, Image.Image]:
-        """By the name of the file they belong into."""
-        a = self._tile_a(setup, query)
-        b = [self._tile(path, setup.crop) for path in shown.references]
-        if self.options.layout == "panel":
-            question = self.prompt.question(setup.subject, query.is_control)
-            return {shown.images[0].stem: draw(a, b, question, shown.a_first)}
-        tiles = [a, *b] if shown.a_first else [*b, a]
-        return {path.stem: tile for path, tile in zip(shown.images, tiles, strict=True)}
-
     def _tile_a(self, setup: Setup, query: Query) -> Image.Image:
         tile = self._tile(query.path, _crop_of_a(setup, query))
         return blurred(tile, self._radius[setup.id]) if query.is_degraded else tile
@@ -188,16 +164,14 @@ class Panels:
     def _matching_radius(self, setup: Setup, queries: Sequence[Query]) -> float:
         """For degraded controls, from tiles of both sides as far as they can be read; 0 where one side has none."""
 
-        def tiles(of_kind: list[Query]) -> list[Image.Image]:
-            found = []
-            for query in of_kind[:: 1 + len(of_kind) // MOST_LOOKED_AT]:  # from all classes
+        sides: dict[bool, list[Image.Image]] = {}
+        for degraded in (True, False):
+            side = [one for one in queries if (one.is_degraded if degraded else not one.is_control)]
+            sides[degraded] = []
+            for query in side[:: 1 + len(side) // MOST_LOOKED_AT]:  # from all classes
                 with contextlib.suppress(InputError):
-                    found.append(self._tile(query.path, _crop_of_a(setup, query)))
-            return found
-
-        photos = tiles([query for query in queries if query.is_degraded])
-        reconstructions = tiles([query for query in queries if query.kind == "reconstruction"])
-        return matching_radius(photos, reconstructions) if photos and reconstructions else 0.0
+                    sides[degraded].append(self._tile(query.path, _crop_of_a(setup, query)))
+        return matching_radius(sides[True], sides[False]) if all(sides.values()) else 0.0
 
     def _make_tile(self, path: str, crop: Crop | None) -> Image.Image:
         try:
@@ -208,9 +182,8 @@ class Panels:
             raise InputError(f"{path}: is too small to show anything ({image.width} x {image.height} pixels)")
         if crop is not None:
             if crop[2] > image.width or crop[3] > image.height:
-                raise InputError(
-                    f"{path}: reference_crop {[*crop]} does not fit its {image.width} x {image.height} pixels"
-                )
+                size = f"{image.width} x {image.height} pixels"
+                raise InputError(f"{path}: reference_crop {[*crop]} does not fit its {size}")
             image = image.crop(crop)
         return ImageOps.pad(image, (TILE, TILE), Image.Resampling.BICUBIC, color="white")
 
@@ -225,11 +198,8 @@ class Panels:
     def _write(self, path: Path, picture: Image.Image) -> None:
         partial = self._unfinished / f"{path.stem}.{threading.get_ident()}"
         picture.save(partial, "JPEG", quality=_QUALITY, subsampling=0)
-        try:
-            os.replace(partial, path)
-        except FileNotFoundError:  # the first picture in its folder
-            path.parent.mkdir(exist_ok=True)
-            os.replace(partial, path)
+        path.parent.mkdir(exist_ok=True)
+        os.replace(partial, path)
 
 
 def _crop_of_a(setup: Setup, query: Query) -> Crop | None:

@@ -32,7 +32,7 @@ from cprt.records import write_json, write_jsonl
 from eval.model_inversion.collection.setups import Setup, read_setups
 from eval.model_inversion.judge.asked import Asked, read
 from eval.model_inversion.judge.panels import Panels
-from eval.model_inversion.judge.prompt_files import OURS, Prompt
+from eval.model_inversion.judge.prompts import OURS, Prompt
 from eval.model_inversion.judge.queries import Options, Query, plan
 
 RETRY = ("refused", "unparsed")
@@ -45,7 +45,7 @@ class MiArguments:
     setups: str = option("YAML that says where reconstructions lie and what their classes are")
     out: str = option("folder to write", writes=("answers.jsonl", "queries.jsonl", "setups.json", "*/*/judge.csv"))
     only: list[str] = option("only these set-ups, by name, leading part of a name, or id", factory=list)
-    prompt: str | None = option("YAML of prompts (judge/prompt_files.py); null: ours. A model may have its own", None)
+    prompt: str | None = option("YAML of prompts (judge/prompts.py); null: ours. A model may have its own", None)
     controls: int = option("control pairs of each kind for a set-up, 0 for none", 200, least=0)
     limit: int | None = option("only the first so many reconstructions of a set-up", None, least=1)
     retry: list[str] = option(
@@ -70,9 +70,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     for setup in setups:
         for prompt in prompts.values():
             prompt.check(setup.subject, setup.name)
-    planned = {setup.id: _plan(setup, args, options) for setup in setups}
+    planned = [(setup, _plan(setup, args, options)) for setup in setups]
     if args.dry_run:
-        _print_calls(specs, setups, planned, options, out)
+        _print_calls(specs, planned, options, out / "answers.jsonl")
         return
 
     models = open_models(specs, args.allow_remote, out / "answers.jsonl")
@@ -83,11 +83,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         for prompt in dict.fromkeys(prompts.values()):
             panels = Panels(root, out / "panels", options, prompt)
             of_prompt[prompt] = [
-                Asked(setup, panels.show(setup, planned[setup.id], args.workers), options, prompt) for setup in setups
+                Asked(setup, panels.show(setup, queries, args.workers), options, prompt) for setup, queries in planned
             ]
         every = [asked for of_setups in of_prompt.values() for asked in of_setups]
         write_jsonl(out / "queries.jsonl", [row for asked in every for row in asked.record(out)])
-        write_json(out / "setups.json", [setup.record() for setup in setups])
+        manifest = [setup.record() for setup in setups]
+        write_json(out / "setups.json", manifest)
         _check_some(every)
         hash_photos(path for asked in every for shown in asked.shown for path in shown.images)
         for model in by_weights(models, lambda model: model.spec):
@@ -108,7 +109,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     for asked in every:
         words = asked.prompt.messages(asked.setup.subject, False, options.layout, options.n, True)
         digests.setdefault(asked.prompt.name, {})[asked.setup.id] = digest(words)
-    manifest = [setup.record() for setup in setups]
     write_run("cprt mi", out, config, {"setups": args.setups}, prompts=digests, setups=manifest)
     raise_first(model.stopped for model in models)
     for name, asked, summary in judged:
@@ -137,13 +137,13 @@ def _plan(setup: Setup, args: MiArguments, options: Options) -> list[Query]:
     if args.limit is None:
         return queries
     first = {image.path for image in setup.reconstructions[: args.limit]}
-    return [query for query in queries if query.kind != "reconstruction" or query.path in first]
+    return [query for query in queries if query.is_control or query.path in first]
 
 
 def _check_some(every: Sequence[Asked]) -> None:
     """Where nothing of a set-up can be shown something is wrong: better told before anything is asked."""
     for asked in every:
-        images = [shown for shown in asked.shown if shown.query.kind == "reconstruction"]
+        images = [shown for shown in asked.shown if not shown.query.is_control]
         if all(shown.problem for shown in images):
             raise InputError(
                 f"{asked.setup.name}: none of its {len(images)} reconstructions can be shown "
@@ -152,58 +152,52 @@ def _check_some(every: Sequence[Asked]) -> None:
 
 
 def _print_calls(
-    specs: Sequence[ModelSpec],
-    setups: Sequence[Setup],
-    planned: Mapping[str, Sequence[Query]],
-    options: Options,
-    out: Path,
+    specs: Sequence[ModelSpec], planned: Sequence[tuple[Setup, Sequence[Query]]], options: Options, kept: Path
 ) -> None:
     """What a run would ask of every judge. Set-ups with the same private data share their control pairs."""
     total = {
-        (id if query.is_degraded else query.source, query.kind, query.claims, query.file)
-        for id, queries in planned.items()
+        (query.setup if query.is_degraded else query.source, query.kind, query.claims, query.file)
+        for _, queries in planned
         for query in queries
     }
-    kept = sum("error" not in answer for answer in read_cache(out / "answers.jsonl").values())
     for spec in specs:
         print(f"{spec.name}: at most {len(total):,} calls")
-    for setup in setups:
-        counts = Counter(query.kind for query in planned[setup.id])
-        few = sum(
-            query.kind == "reconstruction" and len(setup.references_of(query.claims)) < options.least
-            for query in planned[setup.id]
-        )
+    for setup, queries in planned:
+        counts = Counter(query.kind for query in queries)
+        claims = [query.claims for query in queries if not query.is_control]
+        few = sum(len(setup.references_of(name)) < options.least for name in claims)
         print(
             f"  {setup.id}: {counts['reconstruction']:,} reconstructions, {counts['positive']:,} positive and "
             f"{counts['negative']:,} negative controls"
             + (f"; {few:,} cannot be shown, their classes have fewer than {options.least} references" if few else "")
         )
-    if kept:
-        print(f"  {kept:,} answers are kept in {out / 'answers.jsonl'}; those that still fit are not asked again")
+    count = sum("error" not in answer for answer in read_cache(kept).values())
+    if count:
+        print(f"  {count:,} answers are kept in {kept}; those that still fit are not asked again")
 
 
 def _print(judge: str, setup: Setup, summary: Mapping[str, Any]) -> None:
     controls = summary["controls"]
-    hits, alarms = controls["positive"], controls["negative"]
     labels = ", ".join(f"{count} {label}" for label, count in summary["counts"].items())
+
+    def rate(of: Mapping[str, Any], name: str) -> str:
+        return show(of[name], of["ci"][name])
+
+    hits, alarms = (controls[kind] for kind in ("positive", "negative"))
     print(
-        f"{judge}, {setup.id}: attack accuracy {_rate(summary, 'attack_accuracy')} of {summary['n']:,} ({labels}); "
-        f"controls: hit rate {_rate(hits, 'hit_rate')} of {hits['n']}, false alarms "
-        f"{_rate(alarms, 'false_alarm_rate')} of {alarms['n']}"
+        f"{judge}, {setup.id}: attack accuracy {rate(summary, 'attack_accuracy')} of {summary['n']:,} ({labels}); "
+        f"controls: hit rate {rate(hits, 'hit_rate')} of {hits['n']}, false alarms "
+        f"{rate(alarms, 'false_alarm_rate')} of {alarms['n']}"
     )
     if "positive_degraded" in controls:
-        hit = _rate(controls["positive_degraded"], "hit_rate")
-        alarm = _rate(controls["negative_degraded"], "false_alarm_rate")
+        hit = rate(controls["positive_degraded"], "hit_rate")
+        alarm = rate(controls["negative_degraded"], "false_alarm_rate")
         print(f"  the same pairs, blurred as reconstructions are: hit rate {hit}, false alarms {alarm}")
     if not summary["answered"]:
         print("  note: no reply says yes or no, so its rates say nothing about the reconstructions")
     problems = summary["problems"]
     if problems:
         print(f"  {len(problems)} with a problem (see summary.json), the first: {problems[0]['reason']}")
-
-
-def _rate(of: Mapping[str, Any], name: str) -> str:
-    return show(of[name], of["ci"][name])
 
 
 if __name__ == "__main__":

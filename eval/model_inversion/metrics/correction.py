@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from cprt.metrics.agreement import divide
-from cprt.metrics.bootstrap import ClusteredShare, Floats, apart, defined, totals, widened_interval
+from cprt.metrics.bootstrap import ClusteredShare, Figure, Floats, apart, defined, totals, widened_interval
 from eval.model_inversion.metrics import rates
 from eval.model_inversion.metrics.join import LABELS
-from eval.model_inversion.metrics.rates import Counting, Counts, Interval
+from eval.model_inversion.metrics.rates import Counting, Counts
 
 Controls = Mapping[str, Mapping[str, Counter[str]]]  # kind -> class -> label -> how many
 
@@ -32,7 +32,7 @@ _FIGURES = (
     *("accuracy_judge_corrected_degraded", "degraded_hit_rate", "degraded_false_alarm_rate"),
     *("fpr_corrected", "fnr_corrected"),
 )
-Figure = tuple[float | None, Interval]
+_NOTHING = Figure(None, None)
 
 
 @dataclass(frozen=True)
@@ -45,17 +45,8 @@ class Errors:
     @staticmethod
     def of(controls: Controls, suffix: str = "", labels: Sequence[str] = LABELS) -> Errors:
         """Over the pairs with one of ``labels``."""
-
-        return Errors(
-            *(
-                ClusteredShare.of_counts(controls[kind + suffix].values(), ("yes",), labels)
-                for kind in ("positive", "negative")
-            )
-        )
-
-    @property
-    def figures(self) -> list[Figure]:
-        return [(share.share, share.interval) for share in (self.hits, self.alarms)]
+        classes = (controls[kind + suffix].values() for kind in ("positive", "negative"))
+        return Errors(*(ClusteredShare.of_counts(of_kind, ("yes",), labels) for of_kind in classes))
 
 
 def correct(
@@ -64,29 +55,28 @@ def correct(
     controls: Controls | None,
     counting: Counting,
     weights_BK: Floats,
-) -> tuple[dict[str, Any], dict[str, Interval]]:
-    """Corrected figures and their intervals; None without controls.
+) -> dict[str, Any]:
+    """Corrected figures; undefined without controls.
 
     ``accuracy_judge_corrected`` is clipped to [0, 1], ``..._raw`` as it came, ``..._degraded`` by degraded controls,
     ``..._range`` its least and greatest value if the judge's hit rate on reconstructions is lower, and its false-alarm
     rate higher, by up to ``counting.sensitivity`` than on the controls.
     """
     if controls is None:
-        nothing: dict[str, Any] = dict.fromkeys((*_FIGURES, "accuracy_judge_corrected_range", "correction_assumes"))
-        return nothing, dict.fromkeys(_FIGURES)
+        further = dict.fromkeys(("accuracy_judge_corrected_range", "correction_assumes"))
+        return {**dict.fromkeys(_FIGURES, _NOTHING), **further}
     yes, clean, degraded = shares["accuracy_judge"], Errors.of(controls), Errors.of(controls, "_degraded")
-    raw = rates.corrected(yes, clean.hits, clean.alarms)
-    of_rates = _rates(counts_K52, shares, Errors.of(controls, "", counting.in_table), counting, weights_BK)
-    found: list[Figure] = [
-        *(_clipped(raw), raw, *clean.figures),
-        *(_clipped(rates.corrected(yes, degraded.hits, degraded.alarms)), *degraded.figures),
-        *of_rates,
-    ]
-    named = dict(zip(_FIGURES, found, strict=True))
-    figures: dict[str, Any] = {name: value for name, (value, _) in named.items()}
-    figures["accuracy_judge_corrected_range"] = _range(yes.share, clean, counting.sensitivity)
-    figures["correction_assumes"] = {"accuracy": ASSUMES, "fpr, fnr": ASSUMES_OF_RATES}
-    return figures, {name: interval for name, (_, interval) in named.items()}
+    raw, of_degraded = (rates.corrected(yes, errors.hits, errors.alarms) for errors in (clean, degraded))
+    found = (
+        *(_clipped(raw), raw, clean.hits.figure, clean.alarms.figure),
+        *(_clipped(of_degraded), degraded.hits.figure, degraded.alarms.figure),
+        *_rates(counts_K52, shares, Errors.of(controls, "", counting.in_table), counting, weights_BK),
+    )
+    return {
+        **dict(zip(_FIGURES, found, strict=True)),
+        "accuracy_judge_corrected_range": _range(yes.share, clean, counting.sensitivity),
+        "correction_assumes": {"accuracy": ASSUMES, "fpr, fnr": ASSUMES_OF_RATES},
+    }
 
 
 def _range(p: float | None, errors: Errors, sensitivity: float) -> list[float] | None:
@@ -115,22 +105,18 @@ def _rates(
     """
     h, f = errors.hits.share, errors.alarms.share
     if h is None or f is None or h <= f:
-        return [(None, None)] * 2
+        return [_NOTHING] * 2
     generator = np.random.default_rng([counting.seed, 1])
     drawn = [
-        generator.beta(
-            share.part / share.whole * share.effective + 0.5,
-            (1 - share.part / share.whole) * share.effective + 0.5,
-            len(weights_BK),
-        )
-        for share in (errors.hits, errors.alarms)
+        generator.beta(rate * share.effective + 0.5, (1 - rate) * share.effective + 0.5, len(weights_BK))
+        for rate, share in ((h, errors.hits), (f, errors.alarms))
     ]
     resampled = _corrected_rates(totals(counts_K52, weights_BK), drawn[0], drawn[1], counting.refused_as_no)
     found = []
     for place, name in enumerate(("fpr", "fnr")):
         value = defined(_corrected_rates(counts_K52.sum(axis=0), h, f, counting.refused_as_no)[place])
         interval = apart(widened_interval(resampled[place], len(counts_K52), shares[name].freedom))
-        found.append((value, None if value is None else interval))
+        found.append(Figure(value, None if value is None else interval))
     return found
 
 
@@ -151,7 +137,7 @@ def _corrected_rates(counts: Counts, hits: Any, alarms: Any, refused_as_no: bool
 
 def _clipped(figure: Figure) -> Figure:
     value, interval = figure
-    return None if value is None else _clip(value), None if interval is None else [*map(_clip, interval)]
+    return Figure(None if value is None else _clip(value), interval and [*map(_clip, interval)])
 
 
 def _clip(value: float) -> float:

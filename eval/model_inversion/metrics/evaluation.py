@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cprt.errors import InputError
-from cprt.metrics.bootstrap import CONFIDENCE, resample_clusters
+from cprt.metrics.bootstrap import CONFIDENCE
 from eval.model_inversion.metrics import rates
 from eval.model_inversion.metrics.correction import correct
 from eval.model_inversion.metrics.join import (
@@ -53,17 +53,14 @@ class Inputs:
 class Evaluation:
     """``figures`` for JSON, and what they rest on.
 
-    ``judge`` holds the reconstructions that were shown and matched, ``standard`` these and maybe others.
+    ``judge`` holds the reconstructions that were shown and matched, ``standard`` these and maybe others; ``counts``
+    are (5, 2) of each class, as in ``rates``.
     """
 
     figures: dict[str, Any]
     judge: dict[Key, Verdict]
     standard: dict[Key, Verdict]
-
-    @property
-    def counts(self) -> dict[str, Counts]:
-        """Class -> (5, 2) counts as in ``rates``."""
-        return count(self.judge, self.standard)
+    counts: dict[str, Counts]
 
 
 def evaluate(inputs: Inputs, counting: Counting) -> Evaluation:
@@ -91,25 +88,25 @@ def evaluate(inputs: Inputs, counting: Counting) -> Evaluation:
             "only_target": of_target["only_standard"],
         }
 
-    counts = rates.by_class(count(judge, standard))
-    measured, shares = rates.measure(counts, counting)
-    transfer, of_transfer = type_i(judge, {"E": standard, **others}, target, naturals, counting)
-    weights = resample_clusters(len(counts), counting.resamples, counting.seed)
-    correction, of_correction = correct(counts, shares, controls, counting, weights)
+    of_class = count(judge, standard)
+    counts = rates.by_class(of_class)
+    weights = counting.weights(len(counts))
+    measured, shares = rates.measure(counts, counting, weights)
+    corrected = correct(counts, shares, controls, counting, weights)
+    transfer = type_i(judge, {"E": standard, **others}, target, naturals, counting.rejecting)
+    values, intervals = rates.split({**measured, **corrected, **transfer})
     by_label = dict(zip(LABELS, counts.sum(axis=(0, 2)).tolist(), strict=True))
     figures = {
-        **measured.figures,
-        **correction,
-        **transfer,
+        **values,
         "judge_labels": by_label,
         "not_shown": not_shown,
         "left_out_of_table": {label: by_label[label] for label in LABELS if label not in counting.in_table},
         "refused_as_no": counting.refused_as_no,
         "counting": _counting(counting.refused_as_no),
-        "controls": None if controls is None else {kind: _labels(classes) for kind, classes in controls.items()},
+        "controls": None if controls is None else {kind: _labels(of_kind) for kind, of_kind in controls.items()},
         "naturals_that_t_accepts": inputs.naturals_target is not None if naturals else None,
-        "design_effect": measured.design_effects,
-        "ci": measured.intervals | of_correction | of_transfer,
+        "design_effect": {name: share.design_effect for name, share in shares.items()},
+        "ci": intervals,
         "ci_method": {
             "confidence": CONFIDENCE,
             "assumes": "independent classes; reconstructions of one class may resemble one another",
@@ -124,7 +121,7 @@ def evaluate(inputs: Inputs, counting: Counting) -> Evaluation:
         },
         "join": join,
     }
-    return Evaluation(figures, judge, standard)
+    return Evaluation(figures, judge, standard, of_class)
 
 
 def count(judge: Mapping[Key, Verdict], standard: Mapping[Key, Verdict]) -> dict[str, Counts]:

@@ -10,8 +10,9 @@ Reconstructions of one class resemble one another, so classes are what intervals
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,9 @@ from numpy.typing import NDArray
 
 from cprt.config import option
 from cprt.metrics.agreement import divide, kappa_of_tables
-from cprt.metrics.bootstrap import ClusteredShare, cluster_interval, defined, resample_clusters, student
+from cprt.metrics.bootstrap import ClusteredShare, Figure, Floats, cluster_figure, resample_clusters, student
 from eval.model_inversion.metrics.join import LABELS
 
-Floats = NDArray[np.float64]
 Counts = NDArray[Any]  # whole numbers; floats where they are totals of a resample
 Interval = list[float] | None
 
@@ -55,6 +55,10 @@ class Counting:
         """Labels that are a yes or a no."""
         return "yes", *self.rejecting
 
+    def weights(self, classes: int) -> Floats:
+        """(B, K): how often each of K classes is in each resample."""
+        return resample_clusters(classes, self.resamples, self.seed)
+
 
 def table(counts: Counts, refused_as_no: bool = False) -> Counts:
     """(..., 5, 2) -> (..., 2, 2) over what the judge answered: rows judge no, yes; columns E no, yes.
@@ -81,37 +85,27 @@ def fractions(counts: Counts, refused_as_no: bool = False) -> dict[str, tuple[ND
     }
 
 
-@dataclass(frozen=True)
-class Measured:
-    """Figures by name, their 95% intervals, and the design effects of those that are shares."""
-
-    figures: dict[str, Any]
-    intervals: dict[str, Interval]
-    design_effects: dict[str, float | None]
+def split(figures: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Interval]]:
+    """What stands under a name in results, and the intervals of those that are a ``Figure``."""
+    values = {name: found.value if isinstance(found, Figure) else found for name, found in figures.items()}
+    return values, {name: found.interval for name, found in figures.items() if isinstance(found, Figure)}
 
 
-def measure(counts_K52: Counts, counting: Counting) -> tuple[Measured, dict[str, ClusteredShare]]:
+def measure(
+    counts_K52: Counts, counting: Counting, weights_BK: Floats
+) -> tuple[dict[str, Any], dict[str, ClusteredShare]]:
     """All figures of K classes, and the shares among them."""
     counts, refused_as_no = counts_K52.sum(axis=0), counting.refused_as_no
     (tn, fp), (fn, tp) = table(counts, refused_as_no).tolist()
     shares = {name: ClusteredShare.of(*share) for name, share in fractions(counts_K52, refused_as_no).items()}
-    weights = resample_clusters(len(counts_K52), counting.resamples, counting.seed)
-    others: dict[str, Callable[[Counts], Floats]] = {
-        "accuracy_gap": accuracy_gap,
-        "kappa": lambda counts: kappa(counts, refused_as_no),
-    }
-    points = {name: defined(figure(counts)) for name, figure in others.items()}
-    figures = {
+    return {
         "n": int(counts.sum()),
         "classes": len(counts_K52),
         **{"tp": tp, "tn": tn, "fp": fp, "fn": fn},
-        **{name: share.share for name, share in shares.items()},
-        **points,
-    }
-    intervals = {name: share.interval for name, share in shares.items()}
-    for name, figure in others.items():
-        intervals[name] = None if points[name] is None else cluster_interval(counts_K52, figure, weights)
-    return Measured(figures, intervals, {name: share.design_effect for name, share in shares.items()}), shares
+        **{name: share.figure for name, share in shares.items()},
+        "accuracy_gap": cluster_figure(counts_K52, accuracy_gap, weights_BK),
+        "kappa": cluster_figure(counts_K52, partial(kappa, refused_as_no=refused_as_no), weights_BK),
+    }, shares
 
 
 def accuracy_gap(counts: Counts) -> Floats:
@@ -129,7 +123,7 @@ def kappa(counts: Counts, refused_as_no: bool = False) -> Floats:
 # --- A judge's own errors ----------------------------------------------------------------------------------------
 
 
-def corrected(yes: ClusteredShare, hits: ClusteredShare, alarms: ClusteredShare) -> tuple[float | None, Interval]:
+def corrected(yes: ClusteredShare, hits: ClusteredShare, alarms: ClusteredShare) -> Figure:
     """The share of true yes behind a judge's share of ``yes``, given its answers to controls, and its 95% interval.
 
     (p - f) / (h - f) with p the share of yes, h among positive and f among negative controls (Rogan and Gladen, 1978);
@@ -140,30 +134,28 @@ def corrected(yes: ClusteredShare, hits: ClusteredShare, alarms: ClusteredShare)
     """
     p, h, f = yes.share, hits.share, alarms.share
     if p is None or h is None or f is None or hits.part * alarms.whole <= alarms.part * hits.whole:
-        return None, None
+        return Figure(None, None)
     value, z = (p - f) / (h - f), student(yes.freedom)
     (p_, n_), (h_, m_), (f_, k_) = (
         ((share.part / share.whole * share.effective + more) / (share.effective + 2 * more), share.effective + 2 * more)
         for share, more in ((yes, z * z / 2), (hits, 1), (alarms, 1))
     )
     if h_ <= f_:
-        return value, None
+        return Figure(value, None)
     centre = (p_ - f_) / (h_ - f_)
     variance = p_ * (1 - p_) / n_ + centre**2 * h_ * (1 - h_) / m_ + (1 - centre) ** 2 * f_ * (1 - f_) / k_
     half = z * math.sqrt(variance) / (h_ - f_)
-    return value, [min(value, centre - half), max(value, centre + half)]
+    return Figure(value, [min(value, centre - half), max(value, centre + half)])
 
 
-def difference(first: ClusteredShare, second: ClusteredShare) -> tuple[float | None, Interval]:
+def difference(first: ClusteredShare, second: ClusteredShare) -> Figure:
     """Difference of two independent shares with Newcombe's 95% interval (1998, method 10)."""
     one, two, p1, p2 = first.interval, second.interval, first.share, second.share
     if one is None or two is None or p1 is None or p2 is None:
-        return None, None
+        return Figure(None, None)
     (low1, high1), (low2, high2) = one, two
-    return p1 - p2, [p1 - p2 - math.hypot(p1 - low1, high2 - p2), p1 - p2 + math.hypot(high1 - p1, p2 - low2)]
-
-
-# --- Arrays ------------------------------------------------------------------------------------------------------
+    down, up = math.hypot(p1 - low1, high2 - p2), math.hypot(high1 - p1, p2 - low2)
+    return Figure(p1 - p2, [p1 - p2 - down, p1 - p2 + up])
 
 
 def by_class(rows: Mapping[str, NDArray[Any]]) -> NDArray[Any]:

@@ -8,13 +8,12 @@ reconstructions.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from cprt.metrics.bootstrap import ClusteredShare
 from eval.model_inversion.metrics import rates
 from eval.model_inversion.metrics.join import Key, Verdict
-from eval.model_inversion.metrics.rates import Counting, Interval
 
 
 def type_i(
@@ -22,21 +21,21 @@ def type_i(
     standards: Mapping[str, Mapping[Key, Verdict]],
     target: Mapping[Key, Verdict] | None,
     naturals: Mapping[str, Mapping[str, Counter[bool]]],
-    counting: Counting,
-) -> tuple[dict[str, Any], dict[str, Interval]]:
+    rejecting: Collection[str],
+) -> dict[str, Any]:
     """Figures of E, and ``type_i_transfer_to`` it and the other ``standards``, which may lack images.
 
-    ``naturals`` are those that each of them took, by the class they were tried as; a model may have none.
+    Args:
+        naturals: those that each of them took, by the class they were tried as; a model may have none.
+        rejecting: labels of the judge that are a no.
     """
     accepted_by_t = {key for key, verdict in (target or {}).items() if verdict.label == "yes"}
-    keys = [key for key in judge if key in accepted_by_t and judge[key].label in counting.rejecting]
+    keys = [key for key in judge if key in accepted_by_t and judge[key].label in rejecting]
     transfers = {name: _transfer(keys, verdicts) for name, verdicts in standards.items()}
     taken = {name: _share(naturals.get(name, {}).values()) for name in standards}
-    transferred, accepted = transfers["E"], taken["E"]
-    excess, of_excess = rates.difference(transferred, accepted)
-    figures = {
+    return {
         "type_i": len(keys) if target is not None else None,
-        "type_i_transfer": transferred.share,
+        "type_i_transfer": transfers["E"].figure,
         "type_i_transfer_to": {
             name: {
                 **{"n": share.whole, "transfer": share.share, "ci": share.interval},
@@ -44,18 +43,13 @@ def type_i(
             }
             for name, share in transfers.items()
         },
-        "naturals": accepted.whole if "E" in naturals else None,
-        "natural_rate": accepted.share,
-        "type_i_excess": excess,
-    }
-    return figures, {
-        "type_i_transfer": transferred.interval,
-        "natural_rate": accepted.interval,
-        "type_i_excess": of_excess,
+        "naturals": taken["E"].whole if "E" in naturals else None,
+        "natural_rate": taken["E"].figure,
+        "type_i_excess": rates.difference(transfers["E"], taken["E"]),
     }
 
 
-def _transfer(keys: list[Key], standard: Mapping[Key, Verdict]) -> ClusteredShare:
+def _transfer(keys: Iterable[Key], standard: Mapping[Key, Verdict]) -> ClusteredShare:
     counts: dict[str, Counter[bool]] = {}
     for key in keys:
         if key in standard:

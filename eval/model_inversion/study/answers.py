@@ -12,7 +12,7 @@ import numpy as np
 from cprt.answers.yes_no import NOT_SHOWN
 from cprt.errors import InputError
 from cprt.metrics.agreement import MISSING, alpha_of_terms, alpha_terms
-from cprt.metrics.bootstrap import cluster_interval, defined, resample_clusters
+from cprt.metrics.bootstrap import cluster_figure
 from cprt.tables import read_csv
 from eval.model_inversion.collection.places import plain_class
 from eval.model_inversion.compare.statistics import agreement, joint, pooled, stacked
@@ -69,10 +69,9 @@ def alpha(sheets: Sequence[Said], classes: Mapping[int, str], counting: Counting
     names, place = np.unique(list(classes.values()), return_inverse=True)
     sums = np.zeros((len(names), 3))
     np.add.at(sums, place, alpha_terms(cells.astype(np.int8)))
-    found = defined(alpha_of_terms(sums.sum(axis=0)))
-    weights = resample_clusters(len(names), counting.resamples, counting.seed)
-    interval = None if found is None else cluster_interval(sums, alpha_of_terms, weights)
-    return {"alpha": found, "ci": {"alpha": interval}}
+    weights = counting.weights(len(names))
+    found = cluster_figure(sums, alpha_of_terms, weights)
+    return {"alpha": found.value, "ci": {"alpha": found.interval}}
 
 
 def write_rater(folder: Path, said: Said, key: Mapping[int, Asked]) -> None:

@@ -35,7 +35,7 @@ from cprt.models.response_cache import read_cache
 from cprt.models.spec import Request, Response
 from eval.model_inversion.judge.degrade import sharpness
 from eval.model_inversion.judge.drawing import GAP, TILE
-from eval.model_inversion.judge.prompts import SUBJECTS
+from eval.model_inversion.judge.prompts import OURS, SUBJECTS
 from eval.model_inversion.judge.run import main
 from eval.model_inversion.judge.summary import summarise
 
@@ -553,7 +553,8 @@ def test_a_local_model_judges_in_batches_as_one_by_one(demo_base: Path, tmp_path
     model = LocalModel(str(demo_base), dtype="float32", max_pixels=9216)
     for row, text in zip(queries(tmp_path / layout), said, strict=True):
         request = Request(
-            SUBJECTS["person"].messages(layout, 2, True), tuple(tmp_path / layout / image for image in row["images"])
+            OURS.messages(SUBJECTS["person"], False, layout, 2, True),
+            tuple(tmp_path / layout / image for image in row["images"]),
         )
         ((_, response),) = answer_batch(model, [("key", request, [load_image(path) for path in request.images])], 8)
         assert response.text == text != ""

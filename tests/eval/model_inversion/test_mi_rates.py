@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,16 @@ from eval.model_inversion.metrics import rates
 from eval.model_inversion.metrics.correction import correct
 
 CELLS = st.lists(st.integers(0, 30), min_size=10, max_size=10)
+
+
+def measure(counts: np.ndarray, counting: rates.Counting) -> SimpleNamespace:
+    """Figures, intervals and design effects."""
+    measured, shares = rates.measure(
+        counts, counting, resample_clusters(len(counts), counting.resamples, counting.seed)
+    )
+    figures, intervals = rates.split(measured)
+    effects = {name: share.design_effect for name, share in shares.items()}
+    return SimpleNamespace(figures=figures, intervals=intervals, design_effects=effects, shares=shares)
 
 
 def table(tp: int, tn: int, fp: int, fn: int, refused: tuple[int, int] = (0, 0)) -> np.ndarray:
@@ -43,7 +54,7 @@ def spread_out(counts: np.ndarray, classes: int = 25) -> np.ndarray:
 def test_every_rate_equals_scikit_learns(cells: list[int], refused_as_no: bool, classes: int):
     counts = np.array(cells).reshape(5, 2)
     by_class = spread_out(counts, classes)
-    measured, _ = rates.measure(by_class, rates.Counting(refused_as_no=refused_as_no, resamples=0))
+    measured = measure(by_class, rates.Counting(refused_as_no=refused_as_no, resamples=0))
     figures = measured.figures
     label, accepted = rows_of(counts)
     n = len(label)
@@ -65,11 +76,11 @@ def test_every_rate_equals_scikit_learns(cells: list[int], refused_as_no: bool, 
 
 def test_an_empty_denominator_is_undefined_not_zero():
     """Fault 4 of the public code."""
-    measured, _ = rates.measure(spread_out(table(tp=3, tn=0, fp=0, fn=2)), rates.Counting())
+    measured = measure(spread_out(table(tp=3, tn=0, fp=0, fn=2)), rates.Counting())
     figures, intervals = measured.figures, measured.intervals
     assert (figures["fpr"], figures["tnr"], intervals["fpr"], intervals["tnr"]) == (None,) * 4
     assert (figures["tpr"], figures["fnr"]) == (0.6, 0.4)
-    measured, _ = rates.measure(spread_out(table(0, 0, 0, 0, refused=(2, 1))), rates.Counting())
+    measured = measure(spread_out(table(0, 0, 0, 0, refused=(2, 1))), rates.Counting())
     figures = measured.figures
     assert (figures["n"], figures["accuracy_judge"], figures["kappa"]) == (3, 0.0, None)
     assert {figures[name] for name in ("fpr", "fnr", "tpr", "tnr")} == {None} and measured.intervals["kappa"] is None
@@ -81,7 +92,7 @@ def test_bootstrap_intervals_equal_those_of_resampled_classes():
     by_class = np.zeros((60, 5, 2), dtype=np.int64)
     by_class[:, :2] = np.stack([rng.multinomial(7, chance) for chance in chances]).reshape(60, 2, 2)
     counting = rates.Counting(resamples=4000, seed=3)
-    measured, _ = rates.measure(by_class, counting)
+    measured = measure(by_class, counting)
     kappas, gaps = [], []
     for _ in range(3000):
         (fn, tp), (tn, fp) = by_class[rng.integers(60, size=60)].sum(axis=0)[:2]
@@ -94,17 +105,15 @@ def test_bootstrap_intervals_equal_those_of_resampled_classes():
         middle, half = np.mean(np.percentile(values, [2.5, 97.5])), np.ptp(np.percentile(values, [2.5, 97.5])) / 2
         assert (low + high) / 2 == pytest.approx(middle, abs=0.1 * half)
         assert 0.97 * half < (high - low) / 2 < 1.12 * half  # moved outwards, as 60 classes are few
-    assert rates.measure(by_class, counting)[0].intervals == measured.intervals  # the seed decides
-    again, _ = rates.measure(np.repeat(by_class, 4, axis=0), counting)
+    assert measure(by_class, counting).intervals == measured.intervals  # the seed decides
+    again = measure(np.repeat(by_class, 4, axis=0), counting)
     assert measured.intervals.pop("refusal_rate")[0] == 0  # nobody refused
     for name, (low, high) in measured.intervals.items():
         assert np.ptp(again.intervals[name]) == pytest.approx((high - low) / 2, rel=0.1)  # four times the classes
 
 
 def test_the_interval_of_kappa_needs_resamples_in_which_it_is_defined():
-    measured, _ = rates.measure(
-        spread_out(table(tp=50, tn=0, fp=1, fn=0)), rates.Counting()
-    )  # often all agree on yes: no kappa
+    measured = measure(spread_out(table(tp=50, tn=0, fp=1, fn=0)), rates.Counting())  # often all agree on yes: no kappa
     assert measured.figures["kappa"] == 0 and measured.intervals["kappa"] is None
 
 
@@ -175,9 +184,9 @@ def controls(hits: int, alarms: int, pairs: int = 200) -> dict[str, dict[str, Co
 
 
 def corrected(by_class: np.ndarray, answers: Any, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    _, shares = rates.measure(by_class, rates.Counting(resamples=0))
+    shares = measure(by_class, rates.Counting(resamples=0)).shares
     weights = resample_clusters(len(by_class), 1000, 0)
-    return correct(by_class, shares, answers, rates.Counting(**options), weights)
+    return rates.split(correct(by_class, shares, answers, rates.Counting(**options), weights))
 
 
 def test_resamples_that_all_say_the_same_give_no_interval():
@@ -193,7 +202,7 @@ def test_resamples_that_all_say_the_same_give_no_interval():
     figures, intervals = corrected(by_class, controls(180, 20))
     assert (figures["fnr_corrected"], intervals["fnr_corrected"]) == (0.0, None)
     assert intervals["fpr_corrected"][0] < figures["fpr_corrected"] < intervals["fpr_corrected"][1]
-    assert rates.measure(by_class, rates.Counting(resamples=0))[0].intervals["fnr"][1] > 0.01
+    assert measure(by_class, rates.Counting(resamples=0)).intervals["fnr"][1] > 0.01
 
 
 def test_corrected_rates_are_those_of_the_truth_where_the_assumption_holds():
@@ -202,7 +211,7 @@ def test_corrected_rates_are_those_of_the_truth_where_the_assumption_holds():
     accepted, rejected = (true * 0.8, false * 0.6), (true * 0.2, false * 0.4)
     tp, fn = (round(t * h + u * f) for t, u in (accepted, rejected))
     by_class = spread_out(table(tp=tp, fn=fn, fp=round(sum(accepted) - tp), tn=round(sum(rejected) - fn)), 50)
-    measured, _ = rates.measure(by_class, rates.Counting(resamples=0))
+    measured = measure(by_class, rates.Counting(resamples=0))
     assert abs(measured.figures["fpr"] - 0.6) > 0.01 and abs(measured.figures["fnr"] - 0.2) > 0.04  # the judge's errors
     figures, intervals = corrected(by_class, controls(180, 40))
     assert figures["accuracy_judge_corrected"] == pytest.approx(0.4, abs=1e-3)

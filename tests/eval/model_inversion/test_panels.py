@@ -16,7 +16,7 @@ from cprt.errors import InputError
 from eval.model_inversion.collection.setups import Setup, read_setups
 from eval.model_inversion.judge.drawing import CAPTION, GAP, LINE, TILE, draw
 from eval.model_inversion.judge.panels import Panels
-from eval.model_inversion.judge.prompts import SUBJECTS, Subject
+from eval.model_inversion.judge.prompts import OURS, SUBJECTS, Subject
 from eval.model_inversion.judge.queries import Options, plan
 
 
@@ -139,7 +139,7 @@ def test_separate_images_come_in_the_order_that_the_message_says(tmp_path: Path,
         for path, wanted in zip(shown.images, colours, strict=True):
             with Image.open(path) as image:
                 assert image.size == (TILE, TILE) and near(image.getpixel((20, 20)), wanted)
-        (message,) = SUBJECTS["person"].messages("separate", 4, shown.a_first)
+        (message,) = OURS.messages(SUBJECTS["person"], False, "separate", 4, shown.a_first)
         kinds = [part.get("text", "image")[:11] for part in message["content"]][1:-1]
         a, b = ["Image A:", "image"], ["Set of Imag", *["image"] * 4]
         assert kinds == (a + b if shown.a_first else b + a)

@@ -13,8 +13,7 @@ from loopback import Misbehaving
 
 from cprt.errors import InputError
 from eval.model_inversion.compare import run as compare
-from eval.model_inversion.judge.prompt_files import OURS, Prompt
-from eval.model_inversion.judge.prompts import SUBJECTS, Subject
+from eval.model_inversion.judge.prompts import OURS, SUBJECTS, Prompt, Subject
 from eval.model_inversion.judge.run import main
 
 THEIRS = {
@@ -49,10 +48,26 @@ def test_a_prompt_is_the_text_and_then_the_pictures(tmp_path: Path):
 
 
 def test_our_own_prompt_is_as_it_was():
-    for subject in (*SUBJECTS.values(), Subject("the same car", "colour")):
-        for layout in ("panel", "separate"):
-            assert OURS.messages(subject, True, layout, 3, True) == subject.messages(layout, 3, True)
-        assert OURS.question(subject, True) == subject.question
+    car = Subject("the same car", "colour")
+    task = (
+        "You compare pictures. {} The pictures of B all show the same subject. Decide whether Image A shows the same "
+        "car. Differences in colour do not count."
+    )
+    panel = (
+        "The picture below holds Image A and, beside it after a gap, the Set of Images B; a caption stands under each."
+    )
+    question = "Does Image A show the same car as the Set of Images B?"
+    answer = f"{question} Answer with one word and nothing else: yes or no."
+    assert texts(OURS.messages(car, True, "panel", 3, True)) == [task.format(panel), "<image>", answer]
+    separate = task.format("You get Image A and the Set of Images B, each after its caption.")
+    shown = ["Image A:", "<image>", "Set of Images B:", *["<image>"] * 3]
+    assert texts(OURS.messages(car, False, "separate", 3, True)) == [separate, *shown, answer]
+    assert texts(OURS.messages(car, False, "separate", 3, False)) == [separate, *shown[2:], *shown[:2], answer]
+    assert OURS.question(car, True) == question
+    for subject in SUBJECTS.values():
+        assert f"shows {subject.same}. Differences in {subject.allow} do" in str(
+            OURS.messages(subject, 0, "panel", 3, 1)
+        )
         OURS.check(subject, "x")
 
 
@@ -95,7 +110,7 @@ def test_each_judge_is_asked_its_own_prompt_and_the_prompt_is_a_setting(tmp_path
 
     with Misbehaving(answer) as server:
         main([*configure("a.yaml", server.url, None, path), "--out", str(tmp_path / "own")])
-        ours = SUBJECTS["person"].messages("panel", 4, True)[0]["content"][0]["text"]
+        ours = OURS.messages(SUBJECTS["person"], False, "panel", 4, True)[0]["content"][0]["text"]
         assert asked == {"m0": {ours}, "m1": {THEIRS["person"]["text"], "Look carefully. You may refuse."}}
         words = configure("b.yaml", server.url, None)
         main([*words, "--out", str(tmp_path / "theirs"), "--prompt", path])
