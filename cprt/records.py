@@ -241,8 +241,7 @@ def _each_once(path: str | Path, rows: Iterable[tuple[int, Row]]) -> list[Row]:
 def read_jsonl(path: str | Path, origin: str = "") -> Iterator[tuple[int, dict[str, Any]]]:
     """(line number, object) for every line that is not blank. Raises InputError.
 
-    Args:
-        origin: what makes such files, for the error about a file of one JSON value.
+    ``origin``: what makes such files, for the error about a file of one JSON value.
     """
     text = read_text(path)
     # Lines end at \n alone: str.splitlines also cuts at characters that a JSON string may hold unescaped.

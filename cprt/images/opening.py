@@ -53,10 +53,9 @@ MAX_RATIO = 200  # of the longer side to the shorter one: Qwen's processors refu
 def load_image(path: str | Path, max_pixels: int | None = None) -> Image.Image:
     """An image decoded in full as RGB, upright by its EXIF orientation, transparency laid on white.
 
-    Args:
-        max_pixels: reduce to at most so many, the aspect ratio kept; nothing is enlarged. A JPEG is then decoded near
-            the wanted size at once, in a half to a quarter of the time. All of its data is still read, and the result
-            differs from a decode in full size by less than 1.5 of 255 levels on average.
+    It is reduced to at most ``max_pixels``, the aspect ratio kept. A JPEG is then decoded near the wanted size at once,
+    in a half to a quarter of the time: all of its data is still read, and the result differs from a decode in full size
+    by less than 1.5 of 255 levels on average.
 
     A JPEG that would unpack to more than Pillow's bomb limit (89 megapixels) is decoded at the largest of a half, a
     quarter and an eighth of its size that does not. Raises InputError for whatever is no image, is cut off, or is

@@ -29,10 +29,7 @@ def evaluate_attributes(
     resamples: int = 1000,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Attributes named against attributes present, over the images that are in both.
-
-    Args:
-        truth, named: id -> keys of the attributes that are present, or that the judge names.
+    """Attributes that the judge has ``named`` against those present, id -> keys, over the images that are in both.
 
     Returns a dict: ``n`` images in ``truth``, ``coverage``, ``per_attribute`` (key -> ``support``, precision, recall,
     F1 and their ``ci``), ``micro`` (over all attributes' counts) and ``macro`` (the mean where defined), ``levels``
@@ -149,10 +146,7 @@ def evaluate_probabilities(
     resamples: int = 1000,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """How well probabilities of attributes tell present from absent, over the images that are in both.
-
-    Args:
-        truth: id -> keys of the attributes that are present; probabilities: id -> key -> probability.
+    """How well probabilities (id -> key -> probability) tell present from absent, over the images that are in both.
 
     Returns a dict: ``n``, ``coverage``, then under ``per_attribute``, ``levels`` and ``all`` (the pairs of image and
     attribute together) ``auc`` (the area under the ROC curve), ``average_precision`` (the mean precision over the

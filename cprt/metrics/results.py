@@ -63,8 +63,8 @@ class Metrics(Figures):
     Attributes:
         decodings: expected, median, composed, likeliest, level_mean, mean -> the figures of that way to a score.
         calibrated: way to a score -> affine, isotonic, rising -> figures after calibration on the hold-out.
-        label_mass: over the photos with expected scores: ``n``, ``mean`` and ``least`` probability that was on scores.
-        willing: the same of structured answers, for the share of their probability that the free model gives them.
+        label_mass, willing: over the photos with expected scores, ``n``, ``mean`` and ``least`` probability that was on
+            scores; over structured answers, that which the free model gives them.
         attributes: how well attributes are seen (``cprt/metrics/attributes.py``).
         attribute_probabilities: how good the probabilities of attributes are, in the same file.
         calibrated_probabilities: the same after calibration on the hold-out.

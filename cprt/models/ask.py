@@ -199,11 +199,9 @@ def ask(
     Where the run cannot go on, ``model.stopped`` says why; what came until then is kept, and it is asked no more.
 
     Args:
-        requests: in the order in which they are asked; those about the same photos best follow one another. By their
-            keys where these are others than ``ModelSpec.key`` gives.
-        again: keys to ask for although they have an answer.
+        requests: in the order in which they are asked; by their keys where ``ModelSpec.key`` gives others.
+        again: keys to ask for although they have an answer; errors: ask again what ended in one.
         label: of the progress bar; None: the model's name.
-        errors: ask again what ended in an error.
     """
     shard = cache.shard
     if model.stopped is None:

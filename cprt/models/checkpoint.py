@@ -195,11 +195,7 @@ def _check_processor(model: str, processor: Any) -> None:
 
 @contextmanager
 def _reading(model: str, files: Iterable[str] = ()) -> Iterator[None]:
-    """One line for whatever the files of a broken or hostile checkpoint provoke in the libraries that read them.
-
-    Args:
-        files: names of those JSON files that are about to be read.
-    """
+    """One line for whatever a broken or hostile checkpoint, of which JSON ``files`` are read, provokes in libraries."""
     if not os.path.exists(model) and (model.startswith((".", "/", "~")) or model.count("/") > 1):
         raise InputError(f"{model}: no such model folder{_neighbour(model)}")  # and no name that the Hub could have
     limit_patience()

@@ -117,8 +117,7 @@ class LocalModel:
                 structure has. An empty one stands for the answer's own text up to its score.
             top_logprobs: how many alternatives to each token of the answer to give.
             structure: the form that answers are held to. They end of themselves, whatever ``max_new_tokens`` is.
-            guess: the form that free answers most likely have, which makes those that have it fewer passes and changes
-                none.
+            guess: the form that free answers most likely have, and then take fewer passes; no answer changes.
             prepared: what ``prepare`` made of the rows.
         """
         import torch

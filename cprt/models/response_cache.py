@@ -70,10 +70,7 @@ class ResponseCache:
 
     The processes of a run on several cards have a file each, and read one another's, so that nothing is asked twice.
 
-    Args:
-        path: the file of a process that is alone.
-        shard: which of several processes this is.
-        read_only: only look at what there is: nothing is made, locked or mended.
+    ``path`` is the file of a process that is alone. With ``read_only`` nothing is made, locked or mended.
 
     Raises InputError when another run writes to the same file or when the file holds something else.
     """
@@ -144,10 +141,8 @@ class CacheWriter:
     """Puts answers into a cache from a thread of its own, so that whoever asks need not wait for the disk.
 
     One ``put`` takes all that has arrived meanwhile (group commit). Leaving the ``with`` block waits for the rest. A
-    fault of the disk is raised by the next ``keep`` and on leaving.
-
-    Args:
-        kept: called with the number of answers that have just become durable, from the writing thread.
+    fault of the disk is raised by the next ``keep`` and on leaving. From the writing thread ``kept`` is called with the
+    number of answers that have just become durable.
     """
 
     def __init__(self, cache: ResponseCache, kept: Callable[[int], object] = lambda count: None):

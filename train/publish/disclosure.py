@@ -194,8 +194,7 @@ def pieces(content: Any, field: str = "") -> Iterator[tuple[str, str]]:
 def strip_record(record: dict[str, Any], base: str, published_base: str) -> dict[str, Any]:
     """``run.json`` as it may be shown: paths become file names; where and by whom it was run is gone.
 
-    Args:
-        base: the base model as the run called it, perhaps a folder; it becomes ``published_base``.
+    ``base``, as the run called it, perhaps a folder, becomes ``published_base``.
     """
     people = _people(record)
 

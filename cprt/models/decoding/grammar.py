@@ -15,12 +15,7 @@ _LIKELY = "0."  # how most scores begin
 
 
 class Grammars:
-    """Structures compiled for one tokenizer.
-
-    Args:
-        size: of the vocabulary, as the model's output has it.
-        ends: tokens that end an answer.
-    """
+    """Structures compiled for one tokenizer, the ``size`` of the model's output, and tokens that end an answer."""
 
     def __init__(self, tokenizer: Any, size: int, ends: Sequence[int]):
         self._tokenizer, self._size, self._ends = tokenizer, max(size, len(tokenizer)), list(ends)

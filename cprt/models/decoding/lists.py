@@ -137,9 +137,7 @@ class ListReader:
     def distributions(self, reading: Reading, keys: tuple[str, ...], answers: Sequence[str]) -> list[dict[str, float]]:
         """For each row, the lists that were found and their probabilities; a list is its keys with commas between.
 
-        Args:
-            keys: of the taxonomy, in order.
-            answers: what was written, each of the form of ``cprt.answers.structure``: such lists are looked at first.
+        Those in the ``answers``, each of the form of ``cprt.answers.structure``, are looked at first.
         """
         if keys not in self._tokens:
             self._tokens[keys] = ListTokens(keys, self._encode)
