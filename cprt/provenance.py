@@ -39,26 +39,29 @@ def run_path(output: str | Path) -> Path:
 
 
 def write_run(
-    stage: str, output: str | Path, config: Any, inputs: Mapping[str, str | Path] | None = None, **facts: Any
+    stage: str, output: str | Path, config: Any, inputs: Mapping[str, str | Path | None] | None = None, **facts: Any
 ) -> None:
     """Write the record of what made ``output`` beside it; arguments as of ``run_record``."""
     write_json(run_path(output), run_record(stage, config, inputs, **facts))
 
 
-def run_record(stage: str, config: Any, inputs: Mapping[str, str | Path] | None = None, **facts: Any) -> dict[str, Any]:
+def run_record(
+    stage: str, config: Any, inputs: Mapping[str, str | Path | None] | None = None, **facts: Any
+) -> dict[str, Any]:
     """What makes a result, ready for JSON.
 
     Args:
         stage: what makes it, such as ``cprt eval``; the record's ``command`` begins with it.
-        config: the resolved options; inputs: name -> file that was read, whose SHA-256 is recorded.
+        config: the resolved options; inputs: name -> file that was read, or None; its SHA-256 is recorded.
         facts: whatever else a reader needs (seed, base model, prompt digest, counts), JSON-ready.
     """
     resolved = _without_addresses(config if isinstance(config, Mapping) else dataclasses.asdict(config))
+    read = {name: path for name, path in (inputs or {}).items() if path is not None}
     return {
         "command": [*stage.split(), *_arguments(stage)],
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "config": resolved,
-        "inputs": {name: {"path": str(path), "sha256": file_digest(path)} for name, path in (inputs or {}).items()},
+        "inputs": {name: {"path": str(path), "sha256": file_digest(path)} for name, path in read.items()},
         "cprt": __version__,
         "git": _git_commit(),
         "python": ".".join(map(str, sys.version_info[:3])),

@@ -84,9 +84,7 @@ def calibrated_probabilities(
     if not pairs or not truth or not probable:
         return None
     fit = Isotonic.fit(*zip(*pairs, strict=True))
-    mapped = {
-        id: dict(zip(of_keys, fit(list(of_keys.values())).tolist(), strict=True)) for id, of_keys in probable.items()
-    }
+    mapped = {id: dict(zip(of, fit([*of.values()]).tolist(), strict=True)) for id, of in probable.items()}
     return evaluate_probabilities(truth, mapped, taxonomy, **drawn) | {"fitted": {"n": len(pairs), **fit.record()}}
 
 

@@ -11,15 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-import numpy as np
-
 from cprt.config import parse, run
 from cprt.errors import InputError
 from cprt.metrics.results import Figures, Metrics
-from cprt.metrics.severity import paired_difference
 from cprt.pages.words import show
-from cprt.records import Label, Prediction, read_labels, read_predictions, write_json
-from eval.measures import HEADS
+from cprt.records import Label, Prediction, column, read_labels, read_predictions, write_json
+from cprt.taxonomy import Taxonomy
+from eval.measures import HEADS, against
 from eval.report.plots import scores_by_level
 
 RUNS = ("base", "tuned")
@@ -41,9 +39,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     prepare, base, train, tuned = commands()
     for command in prepare:
         _finish(_start(command))
-    # The base is asked while the adapter trains: one process for each of two cores.
     with tempfile.TemporaryFile("w+") as said:
-        asking = _start([*base, "&"], said)
+        asking = _start(base, said)
         training = _start(train)
         _finish(training)
         _finish(asking, said)
@@ -55,8 +52,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     seconds = round(time.monotonic() - started, 1)
     write_json(OUT / "summary.json", {**metrics, "seconds": seconds})
     columns: dict[str, Figures] = {}
-    for name in RUNS:
-        columns |= {name: metrics[name], f"{name}, {LISTS}": metrics[name].decodings["level_mean"]}
+    for name, figures in metrics.items():
+        columns |= {name: figures, f"{name}, {LISTS}": figures.decodings["level_mean"]}
     print(f"\n{table(columns)}\n")
     print(tuned_against_base(labels, predictions))
     print(f"{where_it_errs(metrics['tuned'])}\n")
@@ -73,11 +70,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(f"  {OUT / path}: {what}")
 
 
-def _start(command: list[str], output: IO[str] | None = None) -> subprocess.Popen[str]:
+def _start(command: str, output: IO[str] | None = None) -> subprocess.Popen[str]:
     """Start a command, with the same interpreter for all, whatever is first on the search path."""
-    print(f"\n$ {' '.join(command)}", flush=True)
-    module = {"cprt": "cprt.cli", "accelerate": "accelerate.commands.accelerate_cli"}[command[0]]
-    words = [word for word in command[1:] if word != "&"]
+    print(f"\n$ {command}", flush=True)
+    program, *words = command.removesuffix(" &").split()
+    module = {"cprt": "cprt.cli", "accelerate": "accelerate.commands.accelerate_cli"}[program]
     return subprocess.Popen([sys.executable, "-m", module, *words], stdout=output, stderr=output, text=True)
 
 
@@ -92,34 +89,18 @@ def _finish(process: subprocess.Popen[str], output: IO[str] | None = None) -> No
         sys.exit(status)
 
 
-def commands() -> tuple[list[list[str]], list[str], list[str], list[str]]:
+def commands() -> tuple[list[str], str, str, str]:
     """What the demo runs, as a user would type it: preparing the data, asking the base, training, asking the tuned."""
-    data = str(OUT / "data")
+    data, evaluation = OUT / "data", "cprt eval --config configs/eval/demo.yaml"
     labels = [
-        [
-            "cprt",
-            "labels",
-            "--source",
-            "bench",
-            "--input",
-            f"{data}/cprt_{split}.json",
-            "--images",
-            data,
-            "--out",
-            str(OUT / f"{split}.jsonl"),
-        ]
+        f"cprt labels --source bench --input {data}/cprt_{split}.json --images {data} --out {OUT}/{split}.jsonl"
         for split in ("train", "test")
     ]
-    evaluation = ["cprt", "eval", "--config", "configs/eval/demo.yaml"]
     return (
-        [
-            ["cprt", "demo-data", "--config", "configs/data/demo.yaml"],
-            *labels,
-            ["cprt", "pairs", "--config", "configs/data/demo_pairs.yaml"],
-        ],
-        [*evaluation, "--out", str(OUT / "base")],
-        ["accelerate", "launch", "train/sft.py", "--config", "configs/sft/demo.yaml"],
-        [*evaluation, "--out", str(OUT / "tuned"), "--adapter", str(OUT / "adapter")],
+        ["cprt demo-data --config configs/data/demo.yaml", *labels, "cprt pairs --config configs/data/demo_pairs.yaml"],
+        f"{evaluation} --out {OUT}/base &",  # while the adapter trains: one process for each of two cores
+        "accelerate launch train/sft.py --config configs/sft/demo.yaml",
+        f"{evaluation} --out {OUT}/tuned --adapter {OUT}/adapter",
     )
 
 
@@ -134,10 +115,8 @@ def table(metrics: Mapping[str, Figures]) -> str:
 
 def tuned_against_base(labels: Sequence[Label], predictions: Mapping[str, Sequence[Prediction]]) -> str:
     """The difference over lists, paired on the drawings, in a line."""
-    base, tuned = ({row.id: row.level_mean_score for row in predictions[name]} for name in RUNS)
-    rows = [(one.score, tuned[one.id], base[one.id], one.level) for one in labels]
-    truth, new, old, levels = (np.asarray(column, dtype=np.float64) for column in zip(*rows, strict=True))
-    found = paired_difference(truth, new, old, levels)
+    tuned, base = (column(predictions[name], "level_mean_score") for name in ("tuned", "base"))
+    found = against(labels, tuned, base, Taxonomy.default())["figures"]
     shown = (
         f"{HEADS[name]} {found[name]['difference']:+.3f} {_interval(found[name]['ci'])}"
         for name in ("spearman", "mae", "level_accuracy", "intra_level_accuracy")

@@ -79,6 +79,12 @@ class Judge:
         return decoding
 
 
+def shared(args: Any) -> dict[str, Any]:
+    """The fields of ModelSpec that a command's options have too, but for name, model, adapter and photo size."""
+    same = ("base_url", "api_key_env", "batch_size", "concurrency", "dtype", "max_new_tokens")
+    return {name: getattr(args, name) for name in same if name in vars(args)} | {"revision": args.model_revision}
+
+
 def from_options(
     model: str,
     adapters: Sequence[str],

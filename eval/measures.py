@@ -64,6 +64,7 @@ def measure(
     if unknown is not None:
         raise InputError.at(file, f"{unknown!r} is not in the taxonomy", field="attributes")
     probable = column(predictions, "attribute_probabilities")
+    chances = evaluate_probabilities(truth, probable, taxonomy, **drawn) if truth and probable else None
     score, predicted = [label.score for label in labels], [stated.get(label.id, math.nan) for label in labels]
     present = {row: truth[label.id] for row, label in enumerate(labels) if label.id in truth}
     groupings = groups_of([label.level for label in labels], present, taxonomy)
@@ -73,9 +74,7 @@ def measure(
         label_mass=_share(column(predictions, "label_mass")),
         willing=_share(column(predictions, "willing")),
         attributes=evaluate_attributes(truth, named, taxonomy, **drawn) if truth and named else None,
-        attribute_probabilities=(
-            evaluate_probabilities(truth, probable, taxonomy, **drawn) if truth and probable else None
-        ),
+        attribute_probabilities=chances,
         certainty=_certainty(labels, predictions, **drawn),
         errors_by={kind: by_group(score, predicted, groups, **drawn) for kind, groups in groupings.items()},
     )
@@ -132,19 +131,13 @@ def labels_of(rows: Sequence[Prediction], labels: Sequence[Label], file: str) ->
 
 
 def against(
-    labels: Sequence[Label],
-    predictions: Sequence[Prediction],
-    other: Sequence[Prediction],
-    taxonomy: Taxonomy,
-    file: str,
-    **drawn: int,
+    labels: Sequence[Label], first: Mapping[str, float], second: Mapping[str, float], taxonomy: Taxonomy, **drawn: int
 ) -> dict[str, Any]:
-    """The difference of the stated scores' figures to another judge's, on the photos that both have scored."""
-    by_id = labels_of(other, labels, file)
-    first, second = column(predictions, "score"), column(other, "score")
-    pairs = [(by_id[id].score, first[id], second[id], by_id[id].level) for id in first if id in second]
-    truth, mine, theirs, levels = np.asarray(pairs, dtype=np.float64).reshape(-1, 4).T.copy()
-    return {"n": len(pairs), "figures": paired_difference(truth, mine, theirs, levels, taxonomy, **drawn)}
+    """The difference of the figures of two judges' scores by id, on the photos that both have scored."""
+    by_id = {label.id: label for label in labels}
+    rows = [(by_id[id].score, first[id], second[id], by_id[id].level) for id in first if id in second]
+    truth, mine, theirs, levels = np.asarray(rows, dtype=np.float64).reshape(-1, 4).T.copy()
+    return {"n": len(rows), "figures": paired_difference(truth, mine, theirs, levels, taxonomy, **drawn)}
 
 
 _LOW_MASS = 0.5  # below, most of what a model could have written is no score

@@ -17,10 +17,10 @@ from cprt.errors import InputError
 from cprt.guidance.risk import BAND
 from cprt.pages.words import show
 from cprt.provenance import run_path, sign, write_run
-from cprt.records import read_labels, read_predictions, write_json
+from cprt.records import column, read_labels, read_predictions, write_json
 from cprt.taxonomy import Taxonomy
 from eval.calibrated import calibrated, calibrated_band, calibrated_probabilities
-from eval.measures import HEADS, against, measure, summary_line
+from eval.measures import HEADS, against, labels_of, measure, summary_line
 
 
 @dataclass
@@ -47,9 +47,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     labels, predictions = read_labels(args.labels, taxonomy), read_predictions(args.predictions)
     drawn = {"resamples": args.resamples, "seed": args.seed}
     metrics = measure(labels, predictions, taxonomy, file=args.predictions, **drawn)
-    inputs = {"predictions": args.predictions, "labels": args.labels}
     if args.calibrate is not None:
-        inputs |= {"calibrate": args.calibrate, "calibrate_labels": args.calibrate_labels}
         held_out = read_labels(args.calibrate_labels, taxonomy)
         shared = {label.id for label in labels} & {label.id for label in held_out}
         if shared:
@@ -60,12 +58,15 @@ def main(argv: Sequence[str] | None = None) -> None:
         band = calibrated_band(labels, predictions, held_out, answers)
         metrics = replace(metrics, calibrated=mapped, calibrated_probabilities=probabilities, calibrated_band=band)
     if args.against is not None:
-        inputs["against"] = args.against
         other = read_predictions(args.against)
-        difference = against(labels, predictions, other, taxonomy, file=args.against, **drawn)
+        labels_of(other, labels, args.against)
+        scores = column(predictions, "score"), column(other, "score")
+        difference = against(labels, *scores, taxonomy, **drawn)
         metrics = replace(metrics, against=difference)
     sign("cprt metrics", run_path(args.out))
     write_json(args.out, metrics)
+    files = ("predictions", "labels", "calibrate", "calibrate_labels", "against")
+    inputs = {name: getattr(args, name) for name in files}
     write_run("cprt metrics", args.out, args, inputs, taxonomy=taxonomy.digest)
     print(f"{args.out}: {summary_line(metrics)}")
     if metrics.calibrated_band is not None and metrics.certainty is not None:

@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     taxonomy, out = Taxonomy.load(args.taxonomy), Path(args.out)
     missing = args.missing() if args.skip_missing else []
     made: list[Made] = [([table4(), table5(taxonomy), scoring(taxonomy)], {})]
-    inputs = {name: str(getattr(args, name)) for name in ("labels", "sft_labels", "agreement") if getattr(args, name)}
+    inputs = {"labels": args.labels, "sft_labels": args.sft_labels, "agreement": args.agreement}
     labels = [] if args.labels is None else read_labels(args.labels, taxonomy)
     if args.labels is not None:
         made.append(([table1([label.level for label in labels])], {}))
@@ -186,10 +186,9 @@ def table2(agreement: Mapping[str, Any], file: str) -> Table:
 def table4() -> Table:
     """The laws, as the paper has them."""
     published = Regulations.published()
-    rows: list[list[Cell]] = [
-        [row.element, *(row.texts[law] for law in published.frameworks)] for row in published.rows
-    ]
-    return Table("table4", "what four privacy laws say, the paper's Table 4", ["element", *published.frameworks], rows)
+    laws = published.frameworks
+    rows: list[list[Cell]] = [[row.element, *(row.texts[law] for law in laws)] for row in published.rows]
+    return Table("table4", "what four privacy laws say, the paper's Table 4", ["element", *laws], rows)
 
 
 def table5(taxonomy: Taxonomy) -> Table:
@@ -232,9 +231,7 @@ def severity_table(name: str, rows: Sequence[Mapping[str, Any]], judged: Judges,
 # --- Reading -----------------------------------------------------------------------------------------------------
 
 
-def read_judged(
-    folders: Sequence[Path], names: Mapping[str, str]
-) -> tuple[dict[tuple[str, str], Judged], list[Judged]]:
+def read_judged(folders: Sequence[Path], names: Mapping[str, str]) -> tuple[Judges, list[Judged]]:
     """(prompting, model) of Table 6 -> its run, and those in ``folders`` that are no row of it. Raises InputError."""
     found: dict[str, Path] = {}
     for folder in folders:

@@ -23,10 +23,12 @@ from typing import Any
 from cprt.answers import Answer
 from cprt.config import option, parse, run
 from cprt.errors import InputError
-from cprt.images import check_images, image_root
+from cprt.images import check_images, image_root, load_image
 from cprt.metrics.results import Metrics
-from cprt.models.ask import ask, by_weights, open_models, raise_first
+from cprt.models.adapter import base_of
+from cprt.models.ask import Model, ask, by_weights, open_models, raise_first
 from cprt.models.checkpoint import DTYPES
+from cprt.models.local import LocalModel
 from cprt.models.missing import read_outcomes
 from cprt.models.outcome import Outcome
 from cprt.models.response_cache import ResponseCache, Shard
@@ -34,12 +36,11 @@ from cprt.prompts import PROMPTS, TARGETS
 from cprt.provenance import check_output, run_path, sign, write_run
 from cprt.records import Label, Prediction, read_json, read_labels, read_predictions, write_json, write_jsonl
 from cprt.taxonomy import Taxonomy
-from eval.judges import Judge, from_options, from_rows, only_asked, rows_at_hand
+from eval.judges import Judge, from_options, from_rows, only_asked, rows_at_hand, shared
 from eval.measures import measure, summary_line
 from eval.predictions import predict, reader
 from eval.report.page import write_report
 from eval.runs import EvaluatedRun
-from eval.served import check_served
 
 RETRY = ("refused", "unparsed")
 DECODINGS = ("greedy", "expected")
@@ -96,8 +97,6 @@ class EvalArguments:
     taxonomy: str | None = option("YAML that extends the published taxonomy", None)
 
     def __post_init__(self) -> None:
-        if self.target == "attributes" and self.prompt not in ([], ["taxonomy"]):
-            raise ValueError("target attributes needs prompt taxonomy, which tells the model the keys")
         if (self.model is None) == (not self.models):
             raise ValueError("needs model, or models in the YAML, and not both")
         for name in ("adapter", "base_url", "api_key_env", "model_revision"):
@@ -152,10 +151,8 @@ def main(argv: Sequence[str] | None = None) -> None:
                 continue
             if model.stopped is not None:
                 faults.append(model.stopped)
-            missing = shard.world > 1 and sum(
-                outcome.response is None for judge in group for _, outcome in outcomes_of(judge)
-            )
-            if missing:
+            unasked = (outcome.response is None for judge in group for _, outcome in outcomes_of(judge))
+            if shard.world > 1 and (missing := sum(unasked)):
                 print(
                     f"{model.spec.name}: {missing} answers are still missing; the process that asks the last of them "
                     "writes the predictions, and so does the same command in a single process"
@@ -177,15 +174,37 @@ def main(argv: Sequence[str] | None = None) -> None:
     raise_first(faults)
 
 
+def check_served(judge: Judge, model: Model, photo: Path, cache: ResponseCache) -> None:
+    """Ask the endpoint and, on its own base, the adapter in the folder about one photo; the endpoint's answer is kept.
+
+    Raises InputError where their answers differ, or there is none: another model is served, or another template or
+    photo size than the adapter was trained with.
+    """
+    spec, request = judge.spec, judge.request(photo)
+    assert spec.adapter is not None
+    ask(model, [request], cache)
+    ((_, there),) = read_outcomes(spec, [request], cache, lambda text: ("ok", text))
+    if there.text is None:
+        raise InputError(f"check_served: {spec.name}: no answer about {photo} ({there.error})")
+    base, commit = base_of(spec.adapter)
+    local = LocalModel(base, spec.adapter, revision=commit)
+    here = local.generate([(request.messages, [load_image(photo)])], spec.max_new_tokens or 256)[0].text or ""
+    if here != there.text:
+        raise InputError(
+            f"check_served: about {photo} the endpoint says {there.text[:80]!r}, {spec.adapter} on {base} here "
+            f"{here[:80]!r}: is it this adapter, with the pixel cap and template of its folder (see its card)?"
+        )
+    print(f"about {photo.name} the endpoint says what {spec.adapter} says here: {here[:80]}")
+
+
 def find_judges(args: EvalArguments, taxonomy: Taxonomy) -> list[Judge]:
     """The judges that the options name. Raises InputError."""
     asked = (args.prompt, args.target, args.decoding, args.structured, taxonomy)
     if args.model is None:
         return from_rows(args.models, *asked)
-    same = ("base_url", "api_key_env", "batch_size", "max_new_tokens", "max_pixels", "dtype")
-    options = {"revision": args.model_revision, **{name: getattr(args, name) for name in same}}
-    if args.base_url is not None and args.max_pixels is None:
-        del options["max_pixels"]
+    options = shared(args)
+    if args.base_url is None or args.max_pixels is not None:
+        options["max_pixels"] = args.max_pixels
     return from_options(args.model, args.adapter, *asked, **options)
 
 

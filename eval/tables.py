@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,24 +48,25 @@ def write_table(path: Path, table: Table) -> None:
 
 def markdown(table: Table) -> str:
     """With bars in cells escaped."""
-    marks = ["---:" if _is_numeric(table, column) else "---" for column in range(len(table.columns))]
-    lines = [table.columns, *([_shown(cell) for cell in row] for row in table.rows)]
-    escaped = [[cell.replace("|", "\\|") for cell in line] for line in lines]
-    return "".join(f"| {' | '.join(line)} |\n" for line in [escaped[0], marks, *escaped[1:]])
+    head, *rows = ([cell.replace("|", "\\|") for cell in line] for line in _texts(table))
+    marks = ["---:" if numeric else "---" for numeric in _are_numeric(table)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in [head, marks, *rows])
 
 
 def latex(table: Table) -> str:
     r"""A booktabs tabular, for \input."""
-    alignment = "".join("r" if _is_numeric(table, column) else "l" for column in range(len(table.columns)))
-    everything: list[Sequence[Cell]] = [table.columns, *table.rows]
-    lines = [" & ".join(_shown(cell).translate(_TEX) for cell in row) + r" \\" for row in everything]
-    body = "\n".join([r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule"])
+    alignment = "".join("r" if numeric else "l" for numeric in _are_numeric(table))
+    head, *rows = (" & ".join(cell.translate(_TEX) for cell in line) + r" \\" for line in _texts(table))
+    body = "\n".join([r"\toprule", head, r"\midrule", *rows, r"\bottomrule"])
     return f"% {table.caption}\n\\begin{{tabular}}{{{alignment}}}\n{body}\n\\end{{tabular}}\n"
 
 
-def _is_numeric(table: Table, column: int) -> bool:
-    return all(re.fullmatch(r"–|-?\d+(\.\d+)?", _shown(row[column])) for row in table.rows)
+def _texts(table: Table) -> list[list[str]]:
+    """The header and the rows as they are shown."""
+    return [table.columns, *(["–" if cell is None else str(cell) for cell in row] for row in table.rows)]
 
 
-def _shown(cell: Cell) -> str:
-    return "–" if cell is None else str(cell)
+def _are_numeric(table: Table) -> list[bool]:
+    """Which columns hold numbers alone."""
+    columns = zip(*_texts(table), strict=True)
+    return [all(re.fullmatch(r"–|-?\d+(\.\d+)?", cell) for cell in cells) for _, *cells in columns]

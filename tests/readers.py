@@ -348,7 +348,7 @@ READERS: dict[str, Reader] = {
         read_key, _csv("number,setup,kind,class,filename,picture", "1,s,reconstruction,1,a,p.png")
     ),
     "sheet of a study": Reader(
-        lambda path: read_sheet(path, {1: Asked(1, "s", "reconstruction", "1", "a", "p.png")}),
+        lambda path: read_sheet(path, {"1": Asked("1", "s", "reconstruction", "1", "a", "p.png")}),
         _csv("number,picture,answer", "1,p.png,yes"),
     ),
     "adapter": Reader(lambda path: _adapter(path, "adapter_config.json"), b'{"peft_type": "LORA", "r": 4}'),

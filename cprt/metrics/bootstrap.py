@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -254,6 +255,14 @@ class ClusteredShare:
         """Of the rows that have one of the labels ``whole``, those with one of ``part``; label -> rows of a cluster."""
         counts = [[sum(of.get(label, 0) for label in labels) for labels in (part, whole)] for of in clusters]
         return ClusteredShare.of(*np.asarray(counts, dtype=np.int64).reshape(-1, 2).T)
+
+    @staticmethod
+    def of_rows(rows: Iterable[tuple[Hashable, Any]], part: Collection[Any], whole: Collection[Any]) -> ClusteredShare:
+        """As ``of_counts``, from the cluster and the label of every row."""
+        clusters: dict[Hashable, Counter[Any]] = {}
+        for cluster, label in rows:
+            clusters.setdefault(cluster, Counter())[label] += 1
+        return ClusteredShare.of_counts(clusters.values(), part, whole)
 
     @property
     def share(self) -> float | None:

@@ -34,6 +34,12 @@ def thumbnails(files: Mapping[Key, Path], folder: str | Path) -> dict[Key, str]:
     }
 
 
+def thumbnails_in(root: Path | None, names: Mapping[Key, str | None], folder: str | Path) -> dict[Key, str]:
+    """The same of those ``names`` that are files in ``root``, also by their links; none without a ``root``."""
+    files = {key: inside(root, name) for key, name in names.items() if root is not None and name is not None}
+    return thumbnails({key: file for key, file in files.items() if file is not None}, folder)
+
+
 def inside(root: Path, name: str) -> Path | None:
     """The file ``name`` in ``root``; None where there is none, or where it leads out of the folder or in circles."""
     try:

@@ -1,4 +1,4 @@
-"""Figures and counts in words, for terminals."""
+"""Figures, counts, texts and tables in words, for terminals and pages."""
 
 from __future__ import annotations
 
@@ -16,6 +16,11 @@ def show(value: float | None, interval: Sequence[float] | None = None, form: str
         return "-"
     bounds = ", ".join(format(bound, form).rstrip("%") for bound in interval or ())
     return format(value, form) + (f" [{bounds}]" if bounds else "")
+
+
+def cut(text: str, most: int) -> str:
+    """A text of at most so many characters."""
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def first_few(names: Sequence[str], most: int = 5) -> str:

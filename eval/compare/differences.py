@@ -164,9 +164,8 @@ def over_seeds(runs: Sequence[EvaluatedRun]) -> dict[str, SeedGroup]:
 def _by_name(groups: _Groups) -> dict[str, list[tuple[int, EvaluatedRun]]]:
     """Groups by their names, with the way to ask where there are several of one name."""
     ways = Counter(name for name, _ in groups)
-    return {
-        name if ways[name] == 1 else f"{name}, {', '.join(asked)}": members for (name, asked), members in groups.items()
-    }
+    named = {name if ways[name] == 1 else f"{name}, {', '.join(asked)}": (name, asked) for name, asked in groups}
+    return {name: groups[key] for name, key in named.items()}
 
 
 def _spread(values: Sequence[float | None]) -> Spread | None:

@@ -30,8 +30,7 @@ from eval.runs import find_runs, predictions_of, read_runs
 @dataclass
 class CompareArguments:
     runs: list[str] = option(
-        "folders that cprt eval wrote, or files of predictions; the first is what others are held against",
-        filled=True,
+        "folders that cprt eval wrote, or files of predictions; the first is what others are held against", filled=True
     )
     labels: str = option("labels.jsonl that they were evaluated on")
     out: str = option("folder to write", writes=("compare.json", "report.html", "*.png"))
@@ -92,9 +91,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def terminal(comparison: Comparison) -> str:
     """All runs side by side, then the differences; a star is beyond noise, a dash undefined."""
     lines = [_line("", HEADS.values())]
-    lines += [
-        _line(name, (show(getattr(figures, head)) for head in HEADS)) for name, figures in comparison.runs.items()
-    ]
+    lines += [_line(name, (show(getattr(one, head)) for head in HEADS)) for name, one in comparison.runs.items()]
     method, pairs = comparison.correction, comparison.differences
     for other in dict.fromkeys(pair.against for pair in pairs):
         lines += ["", _line(f"minus {other}", [*HEADS.values(), "photos"])]

@@ -24,10 +24,8 @@ def log(comparison: Comparison, project: str | None, directory: str | Path) -> s
     tracked.define_metric("over_training/*", step_metric=STEP)
     points = [(point.step, series, point) for series, rows in comparison.curves.items() for point in rows]
     for step, series, point in sorted(points, key=lambda entry: entry[0]):
-        known = {
-            f"over_training/{name}/{series}": getattr(point, name) for name in HEADS if getattr(point, name) is not None
-        }
-        tracked.log({STEP: step, **known})
+        drawn = {f"over_training/{name}/{series}": getattr(point, name) for name in HEADS}
+        tracked.log({STEP: step} | {name: value for name, value in drawn.items() if value is not None})
 
     bounds = [f"{name} {end}" for name in HEADS for end in ("low", "high")]
     rows = [
@@ -36,19 +34,9 @@ def log(comparison: Comparison, project: str | None, directory: str | Path) -> s
     ]
     log_table(tracked, "figures", ["run", *HEADS, *bounds], rows)
     tests = [
-        [
-            pair.run,
-            pair.against,
-            pair.n,
-            figure,
-            test.difference,
-            *_ends(test.ci),
-            test.p,
-            test.p_holm,
-            test.beyond_noise,
-        ]
+        [pair.run, pair.against, pair.n, name, one.difference, *_ends(one.ci), one.p, one.p_holm, one.beyond_noise]
         for pair in comparison.differences
-        for figure, test in pair.figures.items()
+        for name, one in pair.figures.items()
     ]
     columns = ["run", "against", "photos", "figure", "difference", "low", "high", "p", "p after Holm", "beyond noise"]
     log_table(tracked, "differences", columns, tests)

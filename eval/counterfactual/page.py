@@ -1,4 +1,4 @@
-"""The page of ``cprt counterfactual``: each photo's answers side by side, as it is and with every face anonymised."""
+"""What ``cprt counterfactual`` shows: each photo's answers side by side on a page, and every score in a picture."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cprt.files import write_text
+from cprt.files import write_bytes, write_text
+from cprt.pages.colors import LEVEL_COLORS
 from cprt.pages.listing import Cell, Column, Columns, Part, cell, level, listing
+from cprt.pages.plots import png
 from cprt.pages.render import figure, render
-from cprt.pages.thumbnails import inside, thumbnails
+from cprt.pages.thumbnails import thumbnails_in
+from cprt.pages.words import cut
 from cprt.scoring import level_of
 from cprt.taxonomy import Taxonomy
-from eval.counterfactual.cases import Case
+from eval.counterfactual.cases import GROUPS, Case
 from eval.counterfactual.summary import parts
 
 _ANSWER = 900  # characters of an answer that are shown
@@ -27,17 +30,13 @@ def write_page(
     images_root: Path | None,
 ) -> None:
     """Write ``report.html``. Small pictures of the photos are in it where ``images_root`` is given."""
-    pictures: dict[str, str] = {}
-    if images_root is not None:
-        files = {case.id: inside(images_root, case.image) for case in cases}
-        pictures = thumbnails({id: file for id, file in files.items() if file is not None}, out / "thumbnails")
+    pictures = thumbnails_in(images_root, {case.id: case.image for case in cases}, out / "thumbnails")
     by_photo = {(row["id"], row["run"]): row for row in rows}
     picture_of = {id: number for number, id in enumerate(pictures)}
 
     def truth(case: Case) -> Cell:
-        before: list[Part] = [level(case.level_before), figure(case.truth_before)]
         after: list[Part] = [("without faces", "quiet"), level(case.level_after), figure(case.truth_after)]
-        return cell(figure(case.truth_after), before, after)
+        return cell(figure(case.truth_after), [level(case.level_before), figure(case.truth_before)], after)
 
     def answers(run: str) -> Callable[[Case], Cell]:
         return lambda case: _answers(by_photo[case.id, run], taxonomy)
@@ -73,6 +72,52 @@ def _answers(row: Mapping[str, Any], taxonomy: Taxonomy) -> Cell:
         else:
             lines.append([(head, "quiet"), level(level_of(row[score], taxonomy)), figure(row[score])])
         if row[text]:
-            lines.append([row[text] if len(row[text]) <= _ANSWER else row[text][: _ANSWER - 1] + "…"])
+            lines.append([cut(row[text], _ANSWER)])
     value = [figure(row[name]) for name in ("before", "again", "after")]
     return cell(value, *lines)
+
+
+# --- The picture -------------------------------------------------------------------------------------------------
+
+_COLORS = {"face": "#d6604d", "id": "#762a83", "other": "#1b7837"}
+_TITLES = {"face": "face, no ID", "id": "government ID", "other": "neither"}
+
+
+def draw(path: Path, rows: Sequence[Mapping[str, Any]], summary: Mapping[str, Any], taxonomy: Taxonomy) -> None:
+    """A panel for each run and group, written as PNG.
+
+    A thin line is one photo, the thick one the run's mean, the dotted one its mean where the plain question was asked
+    again, the dashed black one the truth's mean over the same photos. The bands of the levels are shaded. A photo
+    without a score before and after cannot be drawn; each panel says how many.
+    """
+    from matplotlib.figure import Figure
+
+    groups = [group for group in GROUPS if any(row["group"] == group for row in rows)]
+    picture = Figure(figsize=(1.4 + 2.5 * len(groups), 0.9 + 3.0 * len(summary["runs"])), layout="constrained")
+    grid = picture.subplots(len(summary["runs"]), len(groups), sharex=True, sharey=True, squeeze=False)
+    for panels, (run, of_run) in zip(grid, summary["runs"].items(), strict=True):
+        for panel, group in zip(panels, groups, strict=True):
+            own = [row for row in rows if row["run"] == run and row["group"] == group]
+            scored = [row for row in own if row["before"] is not None and row["after"] is not None]
+            part, color = of_run[group], _COLORS[group]
+            for (low, top), shade in zip(taxonomy.bands, LEVEL_COLORS, strict=True):
+                panel.axhspan(low, top, color=shade, alpha=0.10, linewidth=0)
+            for row in scored:
+                panel.plot([0, 1], [row["before"], row["after"]], color=color, alpha=0.3, linewidth=0.8)
+            if scored:
+                panel.plot([0, 1], [part["before"], part["after"]], color=color, linewidth=3, label="mean of the run")
+                if part["self_change"] is not None:
+                    again = [part["before"], part["before"] + part["self_change"]]
+                    panel.plot([0, 1], again, color=color, linestyle=":", linewidth=2, label="asked again")
+                truth = [part["truth_before"], part["truth_after"]]
+                panel.plot([0, 1], truth, color="black", linestyle="--", linewidth=1.6, label="truth")
+            lost = f", {len(own) - len(scored)} without a score" if len(scored) < len(own) else ""
+            panel.set_title(f"{_TITLES[group]} (n = {len(scored)}{lost})", fontsize=9)
+            panel.set(xlim=(-0.25, 1.25), ylim=(0, 1))
+            panel.set_xticks([0, 1], ["as it is", "faces\nanonymised"])
+            panel.spines[["top", "right"]].set_visible(False)
+        panels[0].set_ylabel(f"{run}\nseverity score", fontsize=9)
+    handles = [panel for row in grid for panel in row if panel.get_legend_handles_labels()[0]]
+    if handles:
+        handles[0].legend(loc="lower left", fontsize=8, frameon=False)
+    write_bytes(path, png(picture))

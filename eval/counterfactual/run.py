@@ -34,8 +34,7 @@ from cprt.records import Label, read_labels, write_json, write_jsonl
 from cprt.scoring import level_of
 from cprt.taxonomy import Taxonomy
 from eval.counterfactual.cases import FACES, Case, confident, make_case, read_fingerprints, select
-from eval.counterfactual.page import write_page
-from eval.counterfactual.plot import draw
+from eval.counterfactual.page import draw, write_page
 from eval.counterfactual.runs import EvalRun, Predictions, read_judge, read_runs
 from eval.counterfactual.summary import report, summarise, summary_table
 from eval.predictions import reader
@@ -59,9 +58,7 @@ class CounterfactualArguments:
     control: bool = option("ask the plain question again too: how far a judge differs from itself", True)
     annotations: str | None = option("VISPR's annotations: where they name a fingerprint, biometrics stay", None)
     size: int = option("photos", 100, least=1)
-    confidence: float = option(
-        "the score of every judge that chooses is nearer to the truth than this", 0.1, least=0, most=1
-    )
+    confidence: float = option("every judge that chooses is nearer to the truth than this", 0.1, least=0, most=1)
     share: float = option("share of photos of level 1 with a face or an ID", 0.8, least=0, most=1)
     seed: int = option("seed of the draw and of the resamples", 0, least=0)
     resamples: int = option("bootstrap resamples of photos", 1000, least=1, most=100_000)
@@ -167,9 +164,8 @@ def choose(
             f"{args.labels}: on no photo are all runs within {args.confidence:g} of the truth (each alone: {counts})"
         )
     fingerprints = read_fingerprints(args.annotations)
-    cases, report = select(
-        [make_case(label, fingerprints, taxonomy) for label in sure], args.size, args.share, args.seed
-    )
+    cases = [make_case(label, fingerprints, taxonomy) for label in sure]
+    cases, report = select(cases, args.size, args.share, args.seed)
     return cases, {"confident_in_every_run": len(sure), "confident_alone": alone, "labels": len(labels), **report}
 
 

@@ -80,9 +80,8 @@ def _interval(values: NDArray[np.float64], resamples: int, seed: int) -> list[fl
     """95% percentile bootstrap of a mean; None for fewer than two values."""
     if len(values) < 2:
         return None
-    return interval(
-        np.concatenate([values @ weights for weights in resample(len(values), resamples, seed)]) / len(values)
-    )
+    sums = [values @ weights for weights in resample(len(values), resamples, seed)]
+    return interval(np.concatenate(sums) / len(values))
 
 
 def parts(summary: Mapping[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:

@@ -16,7 +16,8 @@ from cprt.metrics.attribute_rows import attribute_rows, costliest
 from cprt.pages.listing import Cell, Column, Columns, Listing, Part, cell, level, listing
 from cprt.pages.plots import in_both_themes
 from cprt.pages.render import figure, render
-from cprt.pages.thumbnails import inside, thumbnails
+from cprt.pages.thumbnails import thumbnails_in
+from cprt.pages.words import cut
 from cprt.paper import PROMPTINGS, TUNED, table6
 from cprt.records import Label
 from cprt.scoring import level_of
@@ -60,7 +61,7 @@ def write_report(
 
     rows = worked.judged(labels, answers)
     photos = worked.by_largest_error(rows)
-    pictures = {} if images_root is None else photos_of(labels, images_root, folder / "thumbnails")
+    pictures = thumbnails_in(images_root, {label.id: label.image for label in labels}, folder / "thumbnails")
     lists = _Lists({of_photo[0].label.id: number for number, of_photo in enumerate(photos)}, list(pictures), taxonomy)
     levels = Counter(label.level for label in labels)
     asked = {
@@ -118,12 +119,6 @@ def write_report(
     return folder / "report.html"
 
 
-def photos_of(labels: Sequence[Label], root: Path, kept: Path) -> dict[str, str]:
-    """Id -> small picture as a data URI, of the photos that lie in ``root``, also by their links."""
-    paths = {label.id: inside(root, label.image) for label in labels if label.image is not None}
-    return thumbnails({id: path for id, path in paths.items() if path is not None}, kept)
-
-
 # --- Lists -------------------------------------------------------------------------------------------------------
 
 
@@ -158,51 +153,41 @@ class _Lists:
     def photos(self, photos: Sequence[Sequence[ListedRow]]) -> Listing:
         """Every photo; ``photos`` as ``judged`` gives them, in the order in which the page numbers them."""
 
-        def errors(of_photo: Sequence[ListedRow]) -> list[float]:
-            return [row.error for row in of_photo if row.error is not None]
+        def scored(of_photo: Sequence[ListedRow]) -> list[ListedRow]:
+            return [row for row in of_photo if row.error is not None]
+
+        def largest(of_photo: Sequence[ListedRow]) -> str | None:
+            return figure(max(scored(of_photo), key=lambda row: row.size).error, "+") if scored(of_photo) else None
 
         def verdicts(of_photo: Sequence[ListedRow]) -> Cell:
             lines: list[list[Part]] = [[(row.run, "quiet"), *self._verdict(row)] for row in of_photo[:_MOST_RUNS]]
             if len(of_photo) > _MOST_RUNS:
                 lines.append([(f"and {len(of_photo) - _MOST_RUNS} more", "quiet")])
-            return cell([row.run for row in of_photo if row.error is not None], *lines)
+            return cell([row.run for row in scored(of_photo)], *lines)
 
         columns: Columns = (
             (Column("Photo", "id"), lambda rows: self._link(rows[0].label)),
             (Column("True level", "level", choose=True), lambda rows: str(rows[0].label.level)),
             (Column("True", "number"), lambda rows: figure(rows[0].label.score)),
             (Column("Predicted by each run"), verdicts),
-            (
-                Column("Largest error", "number"),
-                lambda rows: figure(max(errors(rows), key=abs), "+") if errors(rows) else None,
-            ),
-            (Column("Without a score", "number", choose=True), lambda rows: str(len(rows) - len(errors(rows)))),
+            (Column("Largest error", "number"), largest),
+            (Column("Without a score", "number", choose=True), lambda rows: str(len(rows) - len(scored(rows)))),
             (Column("Attributes", choose=True), lambda rows: self._attributes(rows[0].label, None)),
         )
         return listing("photos", photos, columns)
 
     def answers(self, photos: Sequence[Sequence[ListedRow]]) -> list[dict[str, Any]]:
         """What the page of each photo shows: the truth, and (run, verdict, answer) of every run."""
-        return [
-            {
-                "id": of_photo[0].label.id,
-                "picture": self.picture_of.get(of_photo[0].label.id),
-                "truth": [
-                    level(of_photo[0].label.level),
-                    figure(of_photo[0].label.score),
-                    *self._chips(of_photo[0].label, None),
-                ],
-                "answers": [
-                    [
-                        row.run,
-                        [*self._verdict(row), *(self._chips(row.label, row.named) if row.named is not None else [])],
-                        _cut(row.said, _WHOLE_ANSWER),
-                    ]
-                    for row in of_photo
-                ],
-            }
-            for of_photo in photos
-        ]
+        found = []
+        for of_photo in photos:
+            label = of_photo[0].label
+            said = []
+            for row in of_photo:
+                chips = [] if row.named is None else self._chips(label, row.named)
+                said.append([row.run, [*self._verdict(row), *chips], cut(row.said, _WHOLE_ANSWER)])
+            truth = [level(label.level), figure(label.score), *self._chips(label, None)]
+            found.append({"id": label.id, "picture": self.picture_of.get(label.id), "truth": truth, "answers": said})
+        return found
 
     # --- Cells
 
@@ -215,7 +200,7 @@ class _Lists:
 
     def _answer(self) -> Columns:
         return (
-            (Column("Answer"), lambda row: _cut(" ".join(row.said.split()), _ANSWER)),
+            (Column("Answer"), lambda row: cut(" ".join(row.said.split()), _ANSWER)),
             (Column("Attributes", choose=True), lambda row: self._attributes(row.label, row.named)),
         )
 
@@ -248,10 +233,6 @@ class _Lists:
 
 _ANSWERS = ("answer", "answers")
 _MOST_RUNS = 6  # in one cell of the list of photos
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 # --- Pictures ----------------------------------------------------------------------------------------------------

@@ -15,7 +15,8 @@ import numpy as np
 from cprt.files import write_bytes
 from cprt.pages.colors import LIGHT, Theme
 from cprt.pages.plots import png
-from cprt.records import Label, Prediction
+from cprt.pages.words import cut
+from cprt.records import Label, Prediction, column
 from cprt.taxonomy import LEVELS, Taxonomy
 
 if TYPE_CHECKING:
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 
 
 Panel = Callable[["Axes", Theme], None]  # draws into one set of axes
+Bins = Sequence[Mapping[str, Any]]  # as ``eval.report.rows.reliability`` makes them
 _MARKERS = "osD^vP"
+_LONGEST = 48  # characters of a name
 _FEW = 10  # rows below which a mean is drawn hollow
 
 
@@ -53,15 +56,11 @@ def draw(
         figure = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
         for number, (name, panel) in enumerate(panels.items(), start=1):
             axes = figure.add_subplot(rows, columns, number)
-            axes.set_title(_short(name), fontsize=11)
+            axes.set_title(cut(name, _LONGEST), fontsize=11)
             panel(axes, theme)
         if note:
             figure.supxlabel(fill(note, int(15 * size[0] * columns)), fontsize=9, color=theme.muted)
         return png(figure, 140)
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= 48 else name[:47] + "…"
 
 
 # --- Scores by level (paper Figs 3, 10 and 11) -------------------------------------------------------------------
@@ -76,7 +75,7 @@ def scores_by_level(
     """Predicted score of every photo by its true level, one panel a run, written as PNG."""
     panels: dict[str, Panel] = {}
     for name, predictions in runs.items():
-        missing = len(labels) - sum(prediction.score is not None for prediction in predictions)
+        missing = len(labels) - len(column(predictions, "score"))
         title = name + (f"  ({missing} of {len(labels)} without a score)" if missing else "")
         panels[title] = score_panel(labels, predictions, taxonomy)
     note = "shaded: the band of scores that belongs to a true level; line: median"
@@ -86,33 +85,26 @@ def scores_by_level(
 def score_panel(labels: Sequence[Label], predictions: Sequence[Prediction], taxonomy: Taxonomy | None = None) -> Panel:
     """Points jittered by true level. A point inside the shaded band of its level has the right level."""
     bands = (taxonomy or Taxonomy.default()).bands
-    score_of = {prediction.id: prediction.score for prediction in predictions}
+    score_of = column(predictions, "score")
     size = 9 if len(labels) < 1500 else 3
 
     def panel(axes: Axes, theme: Theme) -> None:
         rng = np.random.default_rng(0)  # jitter, so that points do not hide one another
         for level, (low, top), color in zip(LEVELS, bands, theme.levels, strict=True):
             axes.fill_between([level - 0.42, level + 0.42], low, top, color=color, alpha=0.16, linewidth=0)
-            of_level = [score_of.get(label.id) for label in labels if label.level == level]
-            scores = np.asarray([score for score in of_level if score is not None], dtype=float)
-            if len(scores):
+            scores = [score_of[label.id] for label in labels if label.level == level and label.id in score_of]
+            if scores:
                 jitter = rng.uniform(-0.3, 0.3, len(scores))
                 axes.scatter(level + jitter, scores, s=size, color=color, alpha=0.6, linewidths=0)
                 axes.hlines(np.median(scores), level - 0.36, level + 0.36, color=theme.ink, linewidth=1.4)
-        if not any(score is not None for score in score_of.values()):
-            _say(axes, theme, _why_none(predictions))
+        if not score_of:
+            counts = Counter(prediction.status for prediction in predictions).most_common()
+            statuses = (f"{count:,} {status}" for status, count in counts)
+            _say(axes, theme, "\n".join(["no photo has a score", *statuses]))
         axes.set_xticks(LEVELS, [f"level {level}" for level in LEVELS])
-        axes.set_xlim(0.5, 4.5)
-        axes.set_ylim(-0.02, 1.02)
-        axes.set_xlabel("true level")
-        axes.set_ylabel("predicted score")
+        axes.set(xlim=(0.5, 4.5), ylim=(-0.02, 1.02), xlabel="true level", ylabel="predicted score")
 
     return panel
-
-
-def _why_none(predictions: Sequence[Prediction]) -> str:
-    counts = Counter(prediction.status for prediction in predictions)
-    return "no photo has a score" + "".join(f"\n{count:,} {status}" for status, count in counts.most_common())
 
 
 def _say(axes: Axes, theme: Theme, why: str) -> None:
@@ -131,17 +123,15 @@ def confusion_panel(counts: Sequence[Sequence[int]]) -> Panel:
         table = np.asarray(counts, dtype=float)
         shares = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
         axes.imshow(shares, cmap="Blues", vmin=0, vmax=1.15, aspect="equal")
-        for row, column in np.ndindex(table.shape):
-            color = "white" if shares[row, column] > 0.6 else "#1c1c1c"
-            axes.text(column, row - 0.1, f"{table[row, column]:.0f}", ha="center", va="center", color=color)
-            share = f"{shares[row, column]:.3f}" if table[row].sum() else "–"
-            axes.text(column, row + 0.24, share, ha="center", va="center", color=color, fontsize=8)
-        axes.set_xticks(range(4), [str(level) for level in LEVELS])
-        axes.set_yticks(range(4), [str(level) for level in LEVELS])
+        for row, level in np.ndindex(table.shape):
+            color = "white" if shares[row, level] > 0.6 else "#1c1c1c"
+            axes.text(level, row - 0.1, f"{table[row, level]:.0f}", ha="center", va="center", color=color)
+            share = f"{shares[row, level]:.3f}" if table[row].sum() else "–"
+            axes.text(level, row + 0.24, share, ha="center", va="center", color=color, fontsize=8)
+        axes.set(xticks=range(4), xticklabels=LEVELS, yticks=range(4), yticklabels=LEVELS)
+        axes.set(xlabel="predicted level", ylabel="true level")
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
-        axes.set_xlabel("predicted level")
-        axes.set_ylabel("true level")
 
     return panel
 
@@ -149,9 +139,7 @@ def confusion_panel(counts: Sequence[Sequence[int]]) -> Panel:
 # --- Calibration -------------------------------------------------------------------------------------------------
 
 
-def calibration_panel(
-    bins: Sequence[Mapping[str, Any]], across: str = "predicted score", up: str = "mean true score"
-) -> Panel:
+def calibration_panel(bins: Bins, across: str = "predicted score", up: str = "mean true score") -> Panel:
     """Mean true score over mean predicted score in bins of ``reliability``, and how many fall in each.
 
     The names of the axes change where bins are of the true score.
@@ -169,24 +157,14 @@ def calibration_panel(
             middle, height = (low + high) / 2, 0.16 * row["n"] / most
             axes.bar(middle, height, (high - low) * 0.9, -0.22, color=theme.muted, alpha=0.35, linewidth=0)
             axes.text(middle, height - 0.21, f"{row['n']:,}", ha="center", va="bottom", fontsize=7, color=theme.muted)
-        x, y = ([row[name] for row in filled] for name in ("mean_prediction", "mean_truth"))
-        axes.plot(x, y, color=color, linewidth=1.2, alpha=0.7)
-        for row in filled:
+        points = [(row["mean_prediction"], row["mean_truth"]) for row in filled]
+        axes.plot(*zip(*points, strict=True), color=color, linewidth=1.2, alpha=0.7)
+        for row, (x, y) in zip(filled, points, strict=True):
             if row["ci"]:
-                axes.vlines(row["mean_prediction"], *row["ci"], color=color, linewidth=1.2)
-            axes.plot(
-                row["mean_prediction"],
-                row["mean_truth"],
-                "o",
-                markersize=5,
-                color=color,
-                markerfacecolor=color if row["n"] >= _FEW else theme.ground,
-            )
-        axes.set_xlim(-0.02, 1.02)
-        axes.set_ylim(-0.24, 1.02)
-        axes.set_yticks([0, 0.25, 0.5, 0.75, 1])
-        axes.set_xlabel(across)
-        axes.set_ylabel(up)
+                axes.vlines(x, *row["ci"], color=color, linewidth=1.2)
+            face = color if row["n"] >= _FEW else theme.ground
+            axes.plot(x, y, "o", markersize=5, color=color, markerfacecolor=face)
+        axes.set(xlim=(-0.02, 1.02), ylim=(-0.24, 1.02), yticks=(0, 0.25, 0.5, 0.75, 1), xlabel=across, ylabel=up)
 
     return panel
 
@@ -202,13 +180,9 @@ def curve_panel(curves: Mapping[str, Sequence[tuple[int, float | None, Sequence[
             color, marker = theme.series[number % len(theme.series)], _MARKERS[number % len(_MARKERS)]
             known = [(step, value) for step, value, _ in points if value is not None]
             if known:
+                label = cut(name, _LONGEST).lstrip("_")  # else it hides from the legend
                 axes.plot(
-                    *zip(*known, strict=True),
-                    color=color,
-                    marker=marker,
-                    markersize=5,
-                    linewidth=1.4,
-                    label=_short(name).lstrip("_"),
+                    *zip(*known, strict=True), color=color, marker=marker, markersize=5, linewidth=1.4, label=label
                 )
             for step, value, interval in points:
                 if value is not None and interval is not None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from cprt.metrics.bootstrap import interval
-from cprt.metrics.breakdown import GroupError
 from cprt.metrics.results import Figures, Metrics
 from cprt.records import Label, Prediction, column
 from cprt.taxonomy import LEVELS, Taxonomy
@@ -68,18 +68,15 @@ def judged(labels: Sequence[Label], runs: Mapping[str, Sequence[Prediction]]) ->
 
 def largest_errors(rows: Sequence[Sequence[ListedRow]], count: int = LISTED) -> list[ListedRow]:
     """The ``count`` largest absolute errors of each run, the largest first. ``rows`` as ``judged`` gives them."""
-    found = []
-    for of_run in zip(*rows, strict=True):
-        found += sorted((row for row in of_run if row.error is not None), key=lambda row: -row.size)[:count]
+    runs = ([row for row in of_run if row.error is not None] for of_run in zip(*rows, strict=True))
+    found = chain(*(sorted(of_run, key=lambda row: -row.size)[:count] for of_run in runs))
     return sorted(found, key=lambda row: -row.size)
 
 
 def without_score(rows: Sequence[Sequence[ListedRow]], count: int = LISTED) -> list[ListedRow]:
     """Up to ``count`` rows of each run that have no score, the most severe photos first."""
-    found = []
-    for of_run in zip(*rows, strict=True):
-        found += sorted((row for row in of_run if row.error is None), key=lambda row: -row.label.score)[:count]
-    return found
+    runs = ([row for row in of_run if row.error is None] for of_run in zip(*rows, strict=True))
+    return [row for of_run in runs for row in sorted(of_run, key=lambda row: -row.label.score)[:count]]
 
 
 def by_largest_error(rows: Sequence[Sequence[ListedRow]]) -> list[Sequence[ListedRow]]:
@@ -114,21 +111,19 @@ def reliability(prediction: ArrayLike, truth: ArrayLike, bins: int = BINS, seed:
     edges = np.arange(bins + 1) / bins
     place = np.clip(np.searchsorted(edges, p, side="right") - 1, 0, bins - 1)
     rng = np.random.default_rng(seed)
-    rows: list[dict[str, Any]] = []
-    for number in range(bins):
-        inside = t[place == number]
+    rows = []
+    for number, ends in enumerate(pairwise(edges.tolist())):
+        predicted, inside = p[place == number], t[place == number]
         n = len(inside)
         draws = (rng.integers(n, size=n) for _ in range(1000))  # one after another: memory does not grow with them
-        resampled = np.array([inside[drawn].mean() for drawn in draws]) if n > 1 else None
-        rows.append(
-            {
-                "bin": [float(edges[number]), float(edges[number + 1])],
-                "n": n,
-                "mean_prediction": float(p[place == number].mean()) if n else None,
-                "mean_truth": float(inside.mean()) if n else None,
-                "ci": None if resampled is None else interval(resampled),
-            }
-        )
+        row = {
+            "bin": [*ends],
+            "n": n,
+            "mean_prediction": float(predicted.mean()) if n else None,
+            "mean_truth": float(inside.mean()) if n else None,
+            "ci": interval(np.array([inside[drawn].mean() for drawn in draws])) if n > 1 else None,
+        }
+        rows.append(row)
     return rows
 
 
@@ -142,8 +137,7 @@ def response_of(labels: Sequence[Label], predictions: Sequence[Prediction]) -> l
 
     A judge that takes privacy as nearly binary (paper 5.3) pulls the middle to the ends.
     """
-    predicted, truth = _scored(labels, predictions)
-    return reliability(truth, predicted)
+    return reliability(*_scored(labels, predictions)[::-1])
 
 
 def _scored(labels: Sequence[Label], predictions: Sequence[Prediction]) -> tuple[list[float], list[float]]:
@@ -152,26 +146,20 @@ def _scored(labels: Sequence[Label], predictions: Sequence[Prediction]) -> tuple
     return list(scores.values()), [truth[id] for id in scores]
 
 
-@dataclass(frozen=True)
-class ErrorGroup:
-    """Photos of one level, of one number of attributes, or with one attribute: ``n``, and each run's errors on them."""
+def error_groups(metrics: Mapping[str, Metrics], taxonomy: Taxonomy) -> dict[str, list[dict[str, Any]]]:
+    """What photos are grouped by, in words -> its groups that have photos (paper 5.3).
 
-    name: str
-    n: int
-    of_runs: list[GroupError | None]
-
-
-def error_groups(metrics: Mapping[str, Metrics], taxonomy: Taxonomy) -> dict[str, list[ErrorGroup]]:
-    """What photos are grouped by, in words -> its groups that have photos (paper 5.3)."""
-    found: dict[str, list[ErrorGroup]] = {}
+    Each is ``name``, ``n`` photos, and the errors ``of_runs``, None for a run that has no such group.
+    """
+    found: dict[str, list[dict[str, Any]]] = {}
     for kind, head in _GROUPINGS.items():
         of_kind = [figures.errors_by.get(kind, {}) for figures in metrics.values()]
-        for key in dict.fromkeys(key for groups in of_kind for key in groups):
+        for key in dict.fromkeys(chain(*of_kind)):
             of_runs = [groups.get(key) for groups in of_kind]
             n = max(errors.n for errors in of_runs if errors is not None)
             name = taxonomy.names.get(key, key) if kind == "attribute" else key
             if n:
-                found.setdefault(head, []).append(ErrorGroup(name, n, of_runs))
+                found.setdefault(head, []).append({"name": name, "n": n, "of_runs": of_runs})
     return found
 
 
@@ -191,9 +179,9 @@ def other_ways(metrics: Metrics) -> list[tuple[str, Figures]]:
 
 def results_table(metrics: Mapping[str, Figures]) -> Table:
     """The figures of every run, in the paper's order of columns."""
+    known = {run: [figures.figure(name) for name in HEADS] for run, figures in metrics.items()}
     rows: list[list[Cell]] = [
-        [run, *(None if (value := figures.figure(name)) is None else f"{value:.3f}" for name in HEADS)]
-        for run, figures in metrics.items()
+        [run, *(None if value is None else f"{value:.3f}" for value in values)] for run, values in known.items()
     ]
     return Table("results", "figures of every run", ["Run", *HEADS.values()], rows)
 

@@ -84,5 +84,3 @@ class ScoreArguments:
             len(self.population) == 4 and all(0 <= share < math.inf for share in self.population) and self.population[0]
         ):
             raise ValueError("population: needs four shares, of levels 1 to 4, none negative and the first above 0")
-        if self.target == "attributes" and self.prompt not in (None, "taxonomy"):
-            raise ValueError("target attributes needs prompt taxonomy, which tells the model the keys")

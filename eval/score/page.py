@@ -18,8 +18,9 @@ from cprt.pages.render import render
 from cprt.pages.thumbnails import thumbnails
 from cprt.pages.words import counted
 from cprt.scoring import format_score
-from cprt.taxonomy import Taxonomy
+from cprt.taxonomy import LEVELS, Taxonomy
 from eval.score.rows import (
+    Rows,
     beside,
     contradiction,
     doubt,
@@ -47,15 +48,12 @@ COLUMNS = (
     Column("Folder", choose=True, shown=False),
     Column("To look at", shown=False),
 )
-_LEVEL, _STATUS, _FLAG, _CONTRADICTION, _LIST, _LOOK = (
-    next(place for place, column in enumerate(COLUMNS) if column.head == head)
-    for head in ("Level", "Status", "Flag", "Contradiction", "List", "To look at")
-)
+_PLACE = {column.head: place for place, column in enumerate(COLUMNS)}
 
 
 def page(
     out: str | Path,
-    rows: Sequence[dict[str, Any]],
+    rows: Rows,
     files: Sequence[Path],
     taxonomy: Taxonomy,
     facts: Mapping[str, str],
@@ -68,8 +66,6 @@ def page(
         out: the page's file: links to photos are relative to it, and small pictures are kept beside it.
         files: where the photos of ``rows`` lie.
         facts: name -> what made the page, in words.
-        with_pictures: put small pictures of the photos into the page.
-        asks_attributes: whether the model was asked for a list of them.
     """
     file_of = {id(row): file for row, file in zip(rows, files, strict=True)}
     pictures = thumbnails(file_of, Path(out).with_suffix(".thumbnails")) if with_pictures else {}
@@ -78,27 +74,28 @@ def page(
     ordered = [row for row in rows if row["score"] is None] + unsure
     ordered += [row for row in most_severe_first(rows) if not is_uncertain(row)]
     one_root = has_one_root(rows)
-    listed = [
-        _row(row, one_root, taxonomy, _link(file_of[id(row)], Path(out)), place.get(id(row)), asks_attributes)
-        for row in ordered
-    ]
+    listed = []
+    for row in ordered:
+        link = quote(os.fsencode(os.path.relpath(file_of[id(row)], Path(out).parent)))  # whatever bytes its name is of
+        link = link if link.startswith("../") else f"./{link}"
+        listed.append(_row(row, one_root, taxonomy, link, place.get(id(row)), asks_attributes))
     levels = Counter(headline(row, taxonomy)[1] for row in rows)
     statuses, flags = Counter(row["status"] for row in rows), Counter(row["flagged"] for row in rows)
     against = sum(row["contradiction"] is True for row in rows)
-    tiles = [(f"level {level.level}", levels[level.level], _LEVEL, str(level.level)) for level in taxonomy.levels]
-    tiles += [(status, statuses[status], _STATUS, status) for status in STATUSES if statuses[status]]
-    tiles += [("flagged", flags[True], _FLAG, "flagged")] if flags[True] or flags[False] else []
-    tiles += [("contradictions", against, _CONTRADICTION, "yes")] if against else []
     without_list = sum(has_no_list(row, asks_attributes) for row in rows)
-    tiles += [("unreadable lists", without_list, _LIST, "unreadable")] if without_list else []
+    tiles = [(f"level {level}", levels[level], "Level", str(level)) for level in LEVELS]
+    tiles += [(status, statuses[status], "Status", status) for status in STATUSES if statuses[status]]
+    tiles += [("flagged", flags[True], "Flag", "flagged")] if flags[True] or flags[False] else []
+    tiles += [("contradictions", against, "Contradiction", "yes")] if against else []
+    tiles += [("unreadable lists", without_list, "List", "unreadable")] if without_list else []
     return render(
         "score",
         title=f"Privacy risk of {counted(len(rows), 'photo')}",
         facts=facts,
-        tiles=tiles,
+        tiles=[(name, number, _PLACE[head], value) for name, number, head, value in tiles],
         photos=Listing("photos", COLUMNS, listed),
-        look=Listing("look", COLUMNS, like="photos", only=(_LOOK, "yes"), size=10),
-        to_look_at=sum(row[_LOOK] == "yes" for row in listed),
+        look=Listing("look", COLUMNS, like="photos", only=(_PLACE["To look at"], "yes"), size=10),
+        to_look_at=sum(row[_PLACE["To look at"]] == "yes" for row in listed),
         without_score=len(rows) - statuses["ok"],
         contradictions=against,
         unsure=len(unsure),
@@ -112,12 +109,6 @@ def page(
         pictures=list(pictures.values()),
         shows_pictures=with_pictures,
     )
-
-
-def _link(file: Path, out: Path) -> str:
-    """From the page to the photo, whatever bytes its name is made of."""
-    path = quote(os.fsencode(os.path.relpath(file, out.parent)))
-    return path if path.startswith("../") else f"./{path}"
 
 
 def _row(

@@ -22,6 +22,7 @@ from cprt.taxonomy import Taxonomy
 from eval.score.options import ScoreArguments
 from eval.score.photos import Photo
 
+Rows = Sequence[dict[str, Any]]
 SURE = 0.95  # that a photo is above the threshold, or below it; between, a person should look
 LEAST = 0.05  # less probable attributes are not told
 FEW = 0.5  # of the probability, in the lists that were found: a row that rests on less says so
@@ -177,16 +178,14 @@ def has_no_list(row: dict[str, Any], asked: bool) -> bool:
     return asked and row["score"] is not None and row["attributes"] is None
 
 
-def laws_met(
-    rows: Sequence[dict[str, Any]], taxonomy: Taxonomy
-) -> list[tuple[str, dict[str, str] | None, Sequence[str]]]:
+def laws_met(rows: Rows, taxonomy: Taxonomy) -> list[tuple[str, dict[str, str] | None, Sequence[str]]]:
     """(key, what Table 4 says of it by law, notes) of every attribute that some photo has or may have."""
     told = [one for row in rows for one in (row["attributes"] or []) + row.get("probable", {}).get("attributes", [])]
     met = {one["key"] for one in told}
     return [(key, regulations_of(key, taxonomy), notes_of(key, taxonomy)) for key in taxonomy.keys if key in met]
 
 
-def most_severe_first(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def most_severe_first(rows: Rows) -> list[dict[str, Any]]:
     """Rows with a score, the most severe first."""
     return sorted((row for row in rows if row["score"] is not None), key=lambda row: -(row["flag_score"] or 0.0))
 

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from cprt.answers import STATUSES, Answer
 from cprt.config import parse, run
@@ -33,12 +32,12 @@ from cprt.prompts import Prompt
 from cprt.provenance import run_path, sign, write_run
 from cprt.records import read_labels, read_predictions, write_jsonl
 from cprt.taxonomy import Taxonomy
-from eval.judges import Judge, asked_otherwise, choose_prompt, trained_prompt
+from eval.judges import Judge, asked_otherwise, choose_prompt, shared, trained_prompt
 from eval.predictions import reader
 from eval.score.options import FLAG_BY, MAX_PIXELS, ScoreArguments
 from eval.score.page import page
 from eval.score.photos import Found, Photo, find_photos
-from eval.score.rows import flag_score, has_no_list, is_uncertain, score_row
+from eval.score.rows import Rows, flag_score, has_no_list, is_uncertain, score_row
 from eval.score.table import note, show_faults, show_table
 from eval.score.threshold import Threshold, choose
 
@@ -65,9 +64,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as scratch:  # without --out nothing is kept
         outcomes = ask_all(model, judge, found.photos, Path(args.out or Path(scratch) / "score.jsonl"), taxonomy)
     margin = None if threshold is None else threshold.band_margin
-    rows = [
-        score_row(photo, outcome, args, taxonomy, margin) for photo, outcome in zip(found.photos, outcomes, strict=True)
-    ]
+    each = zip(found.photos, outcomes, strict=True)
+    rows = [score_row(photo, outcome, args, taxonomy, margin) for photo, outcome in each]
     if args.out is not None:
         save(args, args.out, found, rows, taxonomy, judge, threshold)
     show_table(rows, taxonomy, flagging=args.flag_above is not None, full=args.out is None)
@@ -92,13 +90,9 @@ def settle(args: ScoreArguments, taxonomy: Taxonomy) -> Judge:
     if prompt.target == "score":
         why = f", as {args.adapter} was trained" if trained is not None and args.target is None else ""
         note(f"--target score{why}: scores alone, without attributes and advice")
-    same = "model adapter base_url api_key_env max_new_tokens batch_size concurrency dtype".split()
-    row = {
-        "name": "score",
-        "revision": args.model_revision,
-        **{name: getattr(args, name) for name in same},
-        **({"max_pixels": args.max_pixels or MAX_PIXELS} if args.max_pixels or not args.adapter else {}),
-    }
+    row = {"name": "score", "model": args.model, "adapter": args.adapter, **shared(args)}
+    if args.max_pixels or not args.adapter:
+        row["max_pixels"] = args.max_pixels or MAX_PIXELS
     return Judge.of("score", ModelSpec.read(row, "options"), prompt, taxonomy, args.structured, has_lists)
 
 
@@ -107,9 +101,7 @@ def kept(out: Path) -> Path:
     return out.with_suffix(".answers.jsonl")
 
 
-def ask_all(
-    model: Model, judge: Judge, photos: Sequence[Photo], out: Path, taxonomy: Taxonomy
-) -> list[Outcome[Answer]]:
+def ask_all(model: Model, judge: Judge, photos: list[Photo], out: Path, taxonomy: Taxonomy) -> list[Outcome[Answer]]:
     """What became of the question about each photo. Photos with the same bytes are asked about once.
 
     A page beside the JSON Lines of the same run only shows what that came to: errors are not asked again for it.
@@ -147,9 +139,8 @@ def choose_threshold(args: ScoreArguments, taxonomy: Taxonomy) -> Threshold | No
     if by in ("severe", "composed") and all(row.composed_score is None for row in predictions):
         by = "stated"
         note(f"{args.threshold_from} holds no composed score: the threshold is chosen from stated scores")
-    measured = [
-        replace(row, score=flag_score(row.score, row.composed_score, row.mean_score, by)) for row in predictions
-    ]
+    by_score = [flag_score(row.score, row.composed_score, row.mean_score, by) for row in predictions]
+    measured = [replace(row, score=score) for row, score in zip(predictions, by_score, strict=True)]
     return choose(labels, measured, args.recall, args.threshold_from, args.population)
 
 
@@ -157,7 +148,7 @@ def save(
     args: ScoreArguments,
     out: str,
     found: Found,
-    rows: Sequence[dict[str, Any]],
+    rows: Rows,
     taxonomy: Taxonomy,
     judge: Judge,
     threshold: Threshold | None,
@@ -170,12 +161,11 @@ def save(
         write_text(out, page(out, rows, files, taxonomy, facts, args.thumbnails, asked))
     else:
         write_jsonl(out, rows)
-    inputs = {name: getattr(args, name) for name in ("threshold_from", "threshold_labels") if getattr(args, name)}
     write_run(
         "cprt score",
         out,
         {**vars(args), "paths": [without_halves(path) for path in args.paths]},
-        inputs,
+        {"threshold_from": args.threshold_from, "threshold_labels": args.threshold_labels},
         model=judge.spec.record(),
         prompt=judge.prompt.identity(),
         taxonomy=taxonomy.digest,
@@ -212,7 +202,7 @@ def made_with(args: ScoreArguments, prompt: Prompt, threshold: Threshold | None)
     return facts
 
 
-def _finish(args: ScoreArguments, rows: Sequence[dict[str, Any]], asked: bool, stopped: Stopped | None) -> None:
+def _finish(args: ScoreArguments, rows: Rows, asked: bool, stopped: Stopped | None) -> None:
     counts = Counter(row["status"] for row in rows)
     shown = ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
     flagged = sum(row["flagged"] is True for row in rows)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -14,6 +13,7 @@ from cprt.scoring import format_score
 from cprt.taxonomy import Taxonomy
 from eval.score.photos import Found
 from eval.score.rows import (
+    Rows,
     beside,
     contradiction,
     goes_by_lists,
@@ -38,11 +38,11 @@ def name_of(row: dict[str, Any], rows_have_one_root: bool) -> str:
     return printable(row["path"] if rows_have_one_root else f"{row['root'].rstrip('/')}/{row['path']}")
 
 
-def has_one_root(rows: Sequence[dict[str, Any]]) -> bool:
+def has_one_root(rows: Rows) -> bool:
     return len({row["root"] for row in rows}) == 1
 
 
-def show_table(rows: Sequence[dict[str, Any]], taxonomy: Taxonomy, flagging: bool, full: bool) -> None:
+def show_table(rows: Rows, taxonomy: Taxonomy, flagging: bool, full: bool) -> None:
     """Score, level and name of every photo, most severe first, and under it what the score would be without each
     attribute and what to hide; where that is ``full``, also what the laws of Table 4 say about the attributes met.
     """
@@ -89,7 +89,7 @@ def _details(row: dict[str, Any], taxonomy: Taxonomy) -> list[str]:
     return lines
 
 
-def _show_laws(rows: Sequence[dict[str, Any]], taxonomy: Taxonomy) -> None:
+def _show_laws(rows: Rows, taxonomy: Taxonomy) -> None:
     if not (laws := laws_met(rows, taxonomy)):
         return
     print("\nWhat four privacy laws say (paper, Table 4: a summary, not legal advice):")
@@ -101,7 +101,7 @@ def _show_laws(rows: Sequence[dict[str, Any]], taxonomy: Taxonomy) -> None:
     print()
 
 
-def show_faults(rows: Sequence[dict[str, Any]], found: Found) -> None:
+def show_faults(rows: Rows, found: Found) -> None:
     """What has no score and why, and what was passed over, on stderr."""
     faults = [row for row in rows if row["score"] is None]
     one_root = has_one_root(rows)

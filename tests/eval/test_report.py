@@ -21,12 +21,13 @@ from judged import TAXONOMY, judge, make_labels
 from PIL import Image
 
 from cprt.pages.render import figure, interval, isolated, script_json
+from cprt.pages.thumbnails import thumbnails_in
 from cprt.paper import table6
 from cprt.records import Label, Prediction
 from cprt.scoring import severity
 from eval.calibrated import calibrated
 from eval.measures import measure
-from eval.report.page import photos_of, write_report
+from eval.report.page import write_report
 from eval.report.rows import (
     few_scores,
     judged,
@@ -317,19 +318,20 @@ def test_thumbnails_are_pixels_alone_and_stay_inside_the_folder(photos, tmp_path
     "image", ["../outside.jpg", None, "images/loop.jpg", "images/nowhere.jpg", "x" * 5000 + ".jpg", "a\0b"]
 )
 def test_what_lies_outside_or_nowhere_gives_no_thumbnail(photos, tmp_path, image):
-    folder, labels = photos
+    folder, _ = photos
     (folder / "images" / "loop.jpg").symlink_to("loop.jpg")
-    assert photos_of([replace(labels[0], image=image)], folder, tmp_path / "kept") == {}
+    assert thumbnails_in(folder, {"a": image}, tmp_path / "kept") == {}
 
 
 def test_a_thumbnail_is_kept_until_its_photo_changes(photos, tmp_path, monkeypatch):
     folder, labels = photos
-    first = photos_of(labels, folder, tmp_path / "kept")
+    images = {label.id: label.image for label in labels}
+    first = thumbnails_in(folder, images, tmp_path / "kept")
     monkeypatch.setattr("cprt.pages.thumbnails.load_image", lambda *_, **__: pytest.fail("decoded again"))
-    assert photos_of(labels[:2], folder, tmp_path / "kept") == first and len(first) == 2
+    assert thumbnails_in(folder, dict(list(images.items())[:2]), tmp_path / "kept") == first and len(first) == 2
     monkeypatch.undo()
     Image.new("RGB", (40, 20), "red").save(folder / str(labels[0].image))
-    changed = photos_of(labels, folder, tmp_path / "kept")
+    changed = thumbnails_in(folder, images, tmp_path / "kept")
     assert changed[labels[0].id] != first[labels[0].id] and changed[labels[1].id] == first[labels[1].id]
 
 

@@ -204,7 +204,7 @@ def test_an_answer_cut_off_at_the_token_limit_is_unparsed(demo, demo_base, tmp_p
         (["--images", "nowhere"], "nowhere: is not a folder of images"),
         (["--adapter", "tests"], "tests: is not an adapter folder"),
         (["--batch_size", "0"], "batch_size must be at least 1"),
-        (["--target", "attributes"], "target attributes needs prompt taxonomy"),
+        (["--target", "attributes"], "target 'attributes' needs prompt 'taxonomy'"),
         (["--taxonomy", "nowhere.yaml"], "nowhere.yaml: No such file"),
     ],
 )

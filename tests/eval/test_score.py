@@ -927,7 +927,7 @@ def test_the_threshold_from_files_flags_the_photos(judge, folder, tmp_path, caps
         (["x", "--flag_by", "expected"], "flag_by expected needs --structured true"),
         (["x", "--flag_by", "composed", "--target", "score"], "flag_by composed needs target attributes"),
         (["x", "--until_level", "1"], "until_level must be 2 to 4"),
-        (["x", "--target", "attributes", "--prompt", "intuition"], "target attributes needs prompt taxonomy"),
+        (["x", "--target", "attributes", "--prompt", "intuition"], "target 'attributes' needs prompt 'taxonomy'"),
         (["x", "--batch_size", "0"], "batch_size': must be at least 1"),
         (["x", "--base_url", "ftp://x"], "must be http(s)://"),
         (["x", "--base_url", "http://127.0.0.1:1/v1", "--adapter", "y"], "y: is not an adapter folder"),

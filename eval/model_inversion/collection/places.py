@@ -89,11 +89,9 @@ class Tree:
         if not self.private and not self.images:  # reconstructions came from a CSV
             self.setups()
         parts = name.split("/")
-        for depth in range(len(parts), -1, -1):
-            place = self.private.get("/".join(parts[:depth]))
-            if place is not None:
-                break
-        else:
+        above = ("/".join(parts[:depth]) for depth in range(len(parts), -1, -1))
+        place = next((self.private[one] for one in above if one in self.private), None)
+        if place is None:
             raise InputError.at(self.root, f"has no {_REFERENCES} for set-up {name}, inside it or at a level above")
         classes: dict[str, list[str]] = {entry.name: [] for entry in entries(place) if entry.is_dir()}
         for folder, path in self._images(place, found):

@@ -119,7 +119,7 @@ class Setup:
 
     def record(self) -> dict[str, Any]:
         """A row of the manifest."""
-        claimed = {image.claims for image in self.reconstructions}
+        claimed = sorted({image.claims for image in self.reconstructions})
         return {
             "id": self.id,
             "name": self.name,
@@ -131,7 +131,7 @@ class Setup:
             "classes": len(claimed),
             "reference_classes": len(self.references),
             "references": sum(map(len, self.references.values())),
-            "classes_without_references": sorted(name for name in claimed if not self.references_of(name)),
+            "classes_without_references": [name for name in claimed if not self.references_of(name)],
             "ignored_files": self.ignored,
         }
 
@@ -153,9 +153,8 @@ def read_setups(file: str | Path, only: Sequence[str] = ()) -> tuple[Path, list[
     in_tree = {} if stated.reconstructions is not None else found
     found = found | declared
     if not found:
-        raise InputError.at(
-            root, f"has no folder {IMAGES} in it; other layouts need folders, or a CSV (reconstructions)"
-        )
+        what = f"has no folder {IMAGES} in it; other layouts need folders, or a CSV (reconstructions)"
+        raise InputError.at(root, what)
     ids = _ids(list(found))
     chosen = _choose(found, ids, only)
     said = {key.strip("/"): _read_facts(row, f"setups.{key}.", file) for key, row in stated.setups.items()}
@@ -171,9 +170,9 @@ def read_setups(file: str | Path, only: Sequence[str] = ()) -> tuple[Path, list[
         references = own.references
         if not references and shared is None:
             references = tree.references(name, own)
-        elif not references and shared is not None:
-            for part in (shared.get(name, Found()), shared.get("", Found())):
-                for claims, paths in part.references.items():
+        elif shared is not None and not references:
+            for place in (name, ""):
+                for claims, paths in shared.get(place, Found()).references.items():
                     references.setdefault(claims, []).extend(paths)
         facts: dict[str, Any] = {}
         for key in sorted((key for key in said if _leads(key, name)), key=len):

@@ -22,11 +22,7 @@ _ROW = ("row", "rows")
 def page(result: Row, rows: Sequence[FalsePositive], gallery: Gallery) -> str:
     """The whole HTML. ``result`` as in compare.json."""
     rankings = {judge: found for judge, found in result["rankings"].items() if found["setups"] > 1}
-    swaps = [
-        {"judge": judge, **swap, "ci": {"support": None}}
-        for judge, found in rankings.items()
-        for swap in found["swaps"]
-    ]
+    swaps = [{"judge": judge, **swap} for judge, found in rankings.items() for swap in found["swaps"]]
     return render(
         "model_inversion",
         title="Model inversion: judges beside evaluation models",
@@ -68,7 +64,7 @@ def _of(name: str, sign: str = "") -> Callable[[Row], Cell]:
     """A figure of a row with its interval, a share or kappa, and what stands beside it."""
 
     def shown(row: Row) -> Cell:
-        value, bounds = row[name], row["ci"][name]
+        value, bounds = row[name], row["ci"][name] if "ci" in row else None
         if value is None:
             return "–"
         if name == "kappa":
@@ -154,26 +150,20 @@ def _main(rows: Sequence[Row]) -> Listing:
 
 
 def _counts(row: Row) -> Cell:
-    table = (
-        [(f"{first.upper()} {row[first]:,} · {second.upper()} {row[second]:,}", "quiet")]
-        for first, second in (("tp", "fp"), ("fn", "tn"))
-    )
-    return cell(str(row["n"]), [f"{row['n']:,}"], *table)
+    table = (f"TP {row['tp']:,} · FP {row['fp']:,}", f"FN {row['fn']:,} · TN {row['tn']:,}")
+    return cell(str(row["n"]), [f"{row['n']:,}"], *([(line, "quiet")] for line in table))
 
 
 def _controls(row: Row) -> Cell:
-    hit = row["control_hit_rate"]
-    lines = _share(hit, row["ci"]["control_hit_rate"], head="hit")
-    lines += _share(row["control_false_alarm_rate"], row["ci"]["control_false_alarm_rate"], head="alarm")
-    return cell(f"{100 * hit:.2f}" if hit is not None else "", *lines) if lines else None
+    hit, alarm = "control_hit_rate", "control_false_alarm_rate"
+    lines = _share(row[hit], row["ci"][hit], head="hit") + _share(row[alarm], row["ci"][alarm], head="alarm")
+    return cell("" if row[hit] is None else f"{100 * row[hit]:.2f}", *lines) if lines else None
 
 
 def _no_verdict(row: Row) -> Cell:
     """Refusals with their share, and what else is no yes or no."""
-    refused, others = (
-        row["judge_labels"]["refused"],
-        {name: row["judge_labels"][name] for name in ("unparsed", "error")},
-    )
+    refused = row["judge_labels"]["refused"]
+    others = {name: row["judge_labels"][name] for name in ("unparsed", "error")}
     lines: list[list[Part]] = [[f"{refused:,} refused"]]
     if refused:
         lines += _share(row["refusal_rate"], row["ci"]["refusal_rate"])

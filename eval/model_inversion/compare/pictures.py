@@ -20,7 +20,7 @@ _MOST = 4  # references of one reconstruction where nobody says which were shown
 class FalsePositive:
     """What E accepts as class ``claims``, with ``confidence`` as E's file states it, and the judge rejects.
 
-    ``images`` is the folder of the set-up's images, where known, and ``judge_file`` the judge's CSV.
+    ``images`` is the folder of the set-up's images, where known.
     """
 
     setup: str
@@ -57,13 +57,12 @@ def gallery(rows: Sequence[FalsePositive], images: str | None, kept: Path) -> Ga
     root = None if images is None else Path(images)
     files = {row.picture: _reconstruction(row, root) for row in rows}
     references = {row: _references(row, root) for row in rows}
-    wanted = [path for path in files.values() if path is not None]
-    wanted += [path for paths in references.values() for path in paths]
+    wanted = [path for paths in (files.values(), *references.values()) for path in paths if path is not None]
     found = thumbnails({path: path for path in wanted}, kept)
     place = {path: number for number, path in enumerate(found)}
     return Gallery(
         list(found.values()),
-        {key: place.get(path) if path is not None else None for key, path in files.items()},
+        {key: None if path is None else place.get(path) for key, path in files.items()},
         {row: [place[path] for path in paths if path in place] for row, paths in references.items()},
     )
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from cprt.errors import InputError
@@ -21,14 +19,6 @@ REPO = "hosytuyen/MI-Reconstruction-Collection"
 _NEST, _PREDICTIONS = "AttackSamples", "prediction.csv"
 _RESULTS = re.compile(r"(?!user_study)(?P<prefix>\w+?)_results_(?P<model>.+)\.csv")
 RELEASED = "released"  # before the name of a judge, so that a new run of the same model is another
-
-
-@dataclass(frozen=True)
-class Released:
-    """Judges' runs, and E's file of every set-up by its name."""
-
-    runs: list[Run]
-    standards: Mapping[str, str]
 
 
 def download(root: str) -> None:
@@ -49,8 +39,11 @@ def download(root: str) -> None:
     print(f"{root}: the tables of {REPO} at {found.sha}; licence by its card: {licence or 'none is stated'}")
 
 
-def read_released(root: str) -> Released:
-    """What below ``root`` has verdicts of E and of a judge; one kind alone is noted. Raises InputError for nothing."""
+def read_released(root: str) -> tuple[list[Run], dict[str, str]]:
+    """The runs of judges below ``root``, and E's file of every set-up by its name; one without the other is noted.
+
+    Raises InputError where there are none.
+    """
     if not Path(root).is_dir():
         raise InputError.at(root, "is not a folder")
     runs: list[Run] = []
@@ -68,15 +61,14 @@ def read_released(root: str) -> Released:
         if name in standards:
             raise InputError.at(folder, f"is there twice, also as {Path(standards[name]).parent}")
         standards[name] = str(folder / _PREDICTIONS)
-        images = folder / "all-images"
+        images = folder / "all-images" if (folder / "all-images").is_dir() else None
         for match in results:
             judge = f"{RELEASED}/{match['model']}"
-            inputs = Inputs(str(folder / match[0]), standards[name])
-            runs.append(Run(name, judge, inputs, judge, images=images if images.is_dir() else None))
+            runs.append(Run(name, judge, Inputs(str(folder / match[0]), standards[name]), judge, images=images))
     if not standards:
         raise InputError.at(root, f"has no {_PREDICTIONS} in it, as the public collection's set-ups have")
     if not runs:
         raise InputError.at(root, "has no verdicts of a judge in it, such as gemini_results_gemini-2.0-flash.csv")
     for name in half:
         print(f"note: {root}: {name} has no verdicts of {'a judge' if name in standards else 'E'} and is left out")
-    return Released(runs, standards)
+    return runs, standards

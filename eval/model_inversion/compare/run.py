@@ -38,11 +38,11 @@ from eval.model_inversion.compare.statistics import (
     pooled,
     private_data,
     ranking,
+    shared,
     stacked,
 )
 from eval.model_inversion.compare.table import inert, print_report, table
 from eval.model_inversion.metrics.evaluation import Evaluation, Inputs, evaluate
-from eval.model_inversion.metrics.join import named_like
 from eval.model_inversion.metrics.rates import Counting, Counts
 from eval.model_inversion.metrics.run import check_others, named
 
@@ -107,12 +107,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     sign("cprt mi-compare", out / "run.json")
     write_json(out / "compare.json", result)
     columns, cells = table(result["rows"])
-    write_csv(out / "compare.csv", columns, [map(inert, row) for row in cells])
-    write_csv(
-        out / "false_positives.csv",
-        ("setup", "judge", "class", "filename", "response"),
-        [map(inert, (row.setup, row.judge, row.claims, row.file, row.response)) for row in wrong],
-    )
+    listed = [(row.setup, row.judge, row.claims, row.file, row.response) for row in wrong]
+    heads = ("setup", "judge", "class", "filename", "response")
+    for name, header, lines in (("compare", columns, cells), ("false_positives", heads, listed)):
+        write_csv(out / f"{name}.csv", header, [map(inert, line) for line in lines])
     write_bytes(out / "compare.png", accuracy_chart(result["rows"]))
     write_text(out / "compare.html", page(result, wrong, pictures))
     inputs = {f"{run.setup}, {run.judge}: {kind}": path for run in runs for kind, path in run.inputs.files().items()}
@@ -129,12 +127,12 @@ def _found(args: CompareArguments) -> list[Run]:
         return from_folders(args.runs, args.folders)
     if args.download:
         download(args.collection)
-    released = read_released(args.collection)
+    released, standards = read_released(args.collection)
     if not args.runs:
-        return released.runs
-    ours = from_folders(args.runs, args.folders, released.standards)
+        return released
+    ours = from_folders(args.runs, args.folders, standards)
     judged = {run.setup for run in ours}
-    theirs = [run for run in released.runs if run.setup in judged]
+    theirs = [run for run in released if run.setup in judged]
     if not theirs:
         raise InputError.at(args.collection, f"has no verdicts on {', '.join(sorted(judged)[:3])}")
     return ours + theirs
@@ -181,17 +179,12 @@ def _agreements(
     done: Sequence[tuple[Run, Evaluation]], judges: Sequence[str], counting: Counting
 ) -> list[dict[str, Any]]:
     """Every pair of judges, on each set-up that both judged and on all of them (``setup`` null)."""
-    found = {(run.judge, run.setup): evaluation.judge for run, evaluation in done}
-    rows = []
-    for a, b in combinations(judges, 2):
-        tables = {}
-        for judge, setup in found:
-            if judge == a and (b, setup) in found:
-                first, second = found[a, setup], named_like(found[b, setup], found[a, setup])[0]
-                tables[setup] = joint(first, second, first)  # what E says does not matter here
-        for place, counts in _with_total(tables):
-            rows.append({"judges": [a, b], "setup": place, **agreement(stacked(counts), counting)})
-    return rows
+    found = {judge: {run.setup: said.judge for run, said in done if run.judge == judge} for judge in judges}
+    return [
+        {"judges": [a, b], "setup": place, **agreement(stacked(counts), counting)}
+        for a, b in combinations(judges, 2)
+        for place, counts in _with_total(shared(found[a], found[b]))
+    ]
 
 
 def _effects(done: Sequence[tuple[Run, Evaluation]], counting: Counting) -> list[dict[str, Any]]:

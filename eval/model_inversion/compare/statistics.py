@@ -26,8 +26,10 @@ from cprt.metrics.bootstrap import (
     widened_interval,
 )
 from eval.model_inversion.metrics import rates
-from eval.model_inversion.metrics.join import LABELS, Key, Verdict
+from eval.model_inversion.metrics.join import LABELS, Key, Verdict, named_like
 from eval.model_inversion.metrics.rates import NO, REFUSED, YES, Counting, Counts
+
+BySetup = Mapping[str, dict[Key, Verdict]]  # what a judge says
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,12 @@ def joint(
             table = tables.setdefault(key[0], np.zeros((len(LABELS), len(LABELS), 2), dtype=np.int64))
             table[number[verdict.label], number[second[key].label], int(standard[key].label == "yes")] += 1
     return tables
+
+
+def shared(first: BySetup, second: BySetup) -> dict[str, dict[str, Counts]]:
+    """Set-up -> ``joint`` of two judges, of the set-ups that both judged; what E says does not matter here."""
+    both = {setup: (rows, second[setup]) for setup, rows in first.items() if setup in second}
+    return {setup: joint(rows, named_like(others, rows)[0], rows) for setup, (rows, others) in both.items()}
 
 
 def pooled(tables: Mapping[str, Mapping[str, Counts]]) -> dict[str, Counts]:

@@ -12,8 +12,8 @@ from cprt.pages.words import counted, show
 from eval.model_inversion.compare.pictures import Gallery
 from eval.model_inversion.metrics.show import FIGURES, assumptions, heads, percent, unmatched
 
-COUNTS = ("n", "tp", "tn", "fp", "fn")
-_COLUMNS = (
+_SAID = ("setup", "judge", "references", "order", "layout", "n", "tp", "tn", "fp", "fn")
+_FIGURES = (
     *(*FIGURES, "refusal_rate", "control_hit_rate", "control_false_alarm_rate"),
     *("accuracy_judge_corrected_degraded", "fpr_corrected", "fnr_corrected"),
 )
@@ -21,13 +21,11 @@ _COLUMNS = (
 
 def table(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[Any]]]:
     """Column names and cells of compare.csv: figures as fractions, each with its interval; empty where undefined."""
-    said = ["setup", "judge", "references", "order", "layout", *COUNTS]
-    columns = list(said)
-    columns += [f"{name}{end}" for name in _COLUMNS for end in ("", "_low", "_high")]
+    columns = [*_SAID, *(f"{name}{end}" for name in _FIGURES for end in ("", "_low", "_high"))]
     cells = []
     for row in rows:
-        figures = [cell for name in _COLUMNS for cell in (row[name], *(row["ci"][name] or (None, None)))]
-        cells.append([*(row[name] for name in said), *figures])
+        figures = [cell for name in _FIGURES for cell in (row[name], *(row["ci"][name] or (None, None)))]
+        cells.append([*(row[name] for name in _SAID), *figures])
     return columns, cells
 
 
@@ -48,17 +46,16 @@ def print_report(result: Mapping[str, Any], wrong: int, gallery: Gallery | None,
         intervals = {name: row["ci"][name] for name in ("accuracy_standard", "accuracy_judge", "fpr")}
         figures = [(show if name == "kappa" else percent)(row[name], intervals.get(name)) for name in shown]
         lines.append([row["setup"], row["judge"], str(row["n"]), *figures])
-    _print_table(lines)
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
     for judge in result["judges"]:
         lost: Counter[str] = Counter()
         for row in rows:
             lost.update(row["left_out_of_table"] if row["judge"] == judge else {})
         if lost.total():
-            print(
-                f"  {judge}: "
-                + ", ".join(f"{times} {label}" for label, times in lost.items() if times)
-                + " are not in FPR, FNR and kappa; they stay in n and are no yes"
-            )
+            labels = ", ".join(f"{times} {label}" for label, times in lost.items() if times)
+            print(f"  {judge}: {labels} are not in FPR, FNR and kappa; they stay in n and are no yes")
     for row in rows:
         for note in unmatched(row["join"]):
             print(f"  {row['setup']}, {row['judge']}: {note}")
@@ -68,34 +65,25 @@ def print_report(result: Mapping[str, Any], wrong: int, gallery: Gallery | None,
             print(f"  {note}" if note == assumed else f"  {row['setup']}, {row['judge']}: {note}")
     for judge, found in result["rankings"].items():
         if found["setups"] > 1:
-            print(
-                f"\nRanking under {judge} against E: Kendall's tau {show(found['tau'], found['ci']['tau'])}, "
-                + counted(len(found["swaps"]), "pair of set-ups changes places", "pairs of set-ups change places")
-            )
+            swaps = counted(len(found["swaps"]), "pair of set-ups changes places", "pairs of set-ups change places")
+            tau = show(found["tau"], found["ci"]["tau"])
+            print(f"\nRanking under {judge} against E: Kendall's tau {tau}, {swaps}")
             for swap in found["swaps"][:5]:
                 print(f"  {swap_line(swap)}")
-    several = [row["judges"] for row in result["agreement"] if row["setup"] is None]
-    pooled = [row for row in result["agreement"] if row["setup"] is None or row["judges"] not in several]
-    if pooled:
-        print("\nAgreement of judges")
-        for row in pooled:
-            print(
-                f"  {' and '.join(row['judges'])}: kappa {show(row['kappa'], row['ci']['kappa'])}, "
-                f"same verdict {percent(row['agreement'], row['ci']['agreement'])} of {row['n']}"
-            )
-    pooled_effects = [(row["setting"], row["judges"]) for row in result["effects"] if row["setup"] is None]
-    if result["effects"]:
-        print("\nEffects of settings")
-        for row in result["effects"]:
-            if (row["setting"], row["judges"]) not in pooled_effects or row["setup"] is None:
-                print(f"  {effect_line(row)}")
+    parts = {"Agreement of judges": (result["agreement"], agreement_line)}
+    parts["Effects of settings"] = (result["effects"], effect_line)
+    for title, (found, in_words) in parts.items():
+        if found:
+            print(f"\n{title}")
+        totals = [(row.get("setting"), row["judges"]) for row in found if row["setup"] is None]
+        for row in found:
+            if row["setup"] is None or (row.get("setting"), row["judges"]) not in totals:
+                print(f"  {in_words(row)}")
     print(f"\n{out / 'compare.html'}: everything, with {counted(wrong, 'false positive')} to browse")
     if gallery is not None:
         missing = sum(place is None for place in gallery.reconstructions.values())
-        print(
-            f"  the page holds {counted(len(gallery.urls), 'private picture')}: keep it where they may be"
-            + (f"; {counted(missing, 'reconstruction')} not found or not readable" if missing else "")
-        )
+        unseen = f"; {counted(missing, 'reconstruction')} not found or not readable" if missing else ""
+        print(f"  the page holds {counted(len(gallery.urls), 'private picture')}: keep it where they may be{unseen}")
 
 
 def swap_line(swap: Mapping[str, Any]) -> str:
@@ -109,6 +97,12 @@ def swap_line(swap: Mapping[str, Any]) -> str:
     )
 
 
+def agreement_line(row: Mapping[str, Any]) -> str:
+    """How far two judges agree, in words."""
+    kappa, same = show(row["kappa"], row["ci"]["kappa"]), percent(row["agreement"], row["ci"]["agreement"])
+    return f"{' and '.join(row['judges'])}: kappa {kappa}, same verdict {same} of {row['n']}"
+
+
 def effect_line(row: Mapping[str, Any]) -> str:
     """What one setting does, in words."""
     where = row["setup"] or "all set-ups"
@@ -120,9 +114,3 @@ def effect_line(row: Mapping[str, Any]) -> str:
         f"accuracy {percent(row['accuracy_judge_from'])} to {percent(row['accuracy_judge_to'])} ({shift} points), "
         f"{percent(row['changed'])} of verdicts change"
     )
-
-
-def _print_table(lines: Sequence[Sequence[str]]) -> None:
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())

@@ -86,10 +86,7 @@ def fit(
     generator: torch.Generator,
     what: str | None = None,
 ) -> None:
-    """AdamW with one cycle of the learning rate over ``count`` rows, of which ``loss_of`` takes the indices.
-
-    ``what``: said by a progress bar; None: no bar.
-    """
+    """AdamW with one cycle of the learning rate over ``count`` rows, of which ``loss_of`` takes the indices."""
     steps = max(1, count // batch)
     optimizer = torch.optim.AdamW(parameters, lr=3e-3, weight_decay=1e-2)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=epochs * steps)

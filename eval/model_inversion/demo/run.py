@@ -24,24 +24,11 @@ from cprt.provenance import write_run
 from cprt.records import write_json
 from cprt.tables import read_csv
 from eval.model_inversion.compare import run as compare
-from eval.model_inversion.demo import faces
+from eval.model_inversion.demo import bench, faces
 from eval.model_inversion.demo.attacks import clouds
-from eval.model_inversion.demo.bench import (
-    EVALUATION_MODEL,
-    JUDGE,
-    TARGETS,
-    THRESHOLD,
-    Settings,
-    images_folder,
-    make,
-    private_folder,
-    setups,
-    truth_file,
-)
 from eval.model_inversion.demo.network_judge import NetworkJudge
 from eval.model_inversion.demo.networks import stack
-from eval.model_inversion.demo.plot import draw
-from eval.model_inversion.demo.summary import by_kind, shown, table, verdicts
+from eval.model_inversion.demo.summary import by_kind, draw, shown, table, verdicts
 from eval.model_inversion.metrics.join import Row, write_verdicts
 from eval.model_inversion.standard import run as standard
 
@@ -58,10 +45,10 @@ class NoArguments:
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the demo with its full settings."""
     parse(NoArguments, argv, prog="python -m eval.model_inversion.demo.run", description=__doc__)
-    run_demo(OUT, Settings())
+    run_demo(OUT, bench.Settings())
 
 
-def run_demo(out: Path, settings: Settings) -> dict[str, Any]:
+def run_demo(out: Path, settings: bench.Settings) -> dict[str, Any]:
     """Make the collection, let E, T and the judge look at it, write and print what came of it; returns the summary."""
     started = time.monotonic()
     threads = torch.get_num_threads()
@@ -69,13 +56,13 @@ def run_demo(out: Path, settings: Settings) -> dict[str, Any]:
     try:
         shutil.rmtree(out / "collection", ignore_errors=True)  # names of an earlier run's files may differ
         shutil.rmtree(out / "sources", ignore_errors=True)
-        make(out, settings)
+        bench.make(out, settings)
         write_classifiers(out, settings)
         _classify(out, settings)
         quality = _judge(out, settings)
     finally:
         torch.set_num_threads(threads)
-    rows = {setup.id: verdicts(out, setup, JUDGE_NAME) for setup in setups(settings)}
+    rows = {setup.id: verdicts(out, setup, JUDGE_NAME) for setup in bench.setups(settings)}
     _compare(out)
     summary = {
         "kinds": by_kind([row for of_setup in rows.values() for row in of_setup]),
@@ -84,8 +71,8 @@ def run_demo(out: Path, settings: Settings) -> dict[str, Any]:
     }
     write_json(out / "summary.json", summary)
     write_run("eval.model_inversion.demo.run", out, asdict(settings), seed=settings.seed)
-    last = setups(settings)[-1]
-    draw(out / "reconstructions.png", private_folder(out), images_folder(out, last), rows[last.id])
+    last = bench.setups(settings)[-1]
+    draw(out / "reconstructions.png", bench.private_folder(out), bench.images_folder(out, last), rows[last.id])
     print(f"\n{table(summary)}\n")
     print(f"The demo took {summary['seconds']:.0f} seconds. FPR is the share that E accepts of what a judge rejects;")
     print("truth is a judge that knows how each picture was made.")
@@ -103,9 +90,9 @@ def run_demo(out: Path, settings: Settings) -> dict[str, Any]:
 # --- E and T, by the command that a user would type ---------------------------------------------------------------
 
 
-def write_classifiers(out: Path, settings: Settings) -> None:
+def write_classifiers(out: Path, settings: bench.Settings) -> None:
     """classifiers/, a configuration of ``cprt mi-standard`` for each network."""
-    for architecture in (*TARGETS, EVALUATION_MODEL):
+    for architecture in (*bench.TARGETS, bench.EVALUATION_MODEL):
         network = {
             "name": architecture.capitalize(),
             "library": "program",
@@ -115,19 +102,19 @@ def write_classifiers(out: Path, settings: Settings) -> None:
             "classes": "numeric",
             **{"crop": None, "resize": None, "mean": [0.0] * 3, "std": [1.0] * 3},
         }
-        content = {"classifier": network, "private": str(private_folder(out)), "clean": str(out / "clean")}
+        content = {"classifier": network, "private": str(bench.private_folder(out)), "clean": str(out / "clean")}
         path = out / "classifiers" / f"{architecture}.yaml"
         _write_yaml(path, f"cprt mi-standard --config {path} --images FOLDER --out FOLDER", content)
 
 
-def _classify(out: Path, settings: Settings) -> None:
+def _classify(out: Path, settings: bench.Settings) -> None:
     """standard/, target/ and naturals/, each with ``<set-up>/prediction.csv``."""
-    for setup in setups(settings):
-        images, sources = images_folder(out, setup), out / "sources" / setup.id
+    for setup in bench.setups(settings):
+        images, sources = bench.images_folder(out, setup), out / "sources" / setup.id
         for folder, architecture, looked_at in (
-            ("standard", EVALUATION_MODEL, images),
+            ("standard", bench.EVALUATION_MODEL, images),
             ("target", setup.target, images),
-            ("naturals", EVALUATION_MODEL, sources),
+            ("naturals", bench.EVALUATION_MODEL, sources),
         ):
             config = out / "classifiers" / f"{architecture}.yaml"
             _run("mi-standard", standard.main, config=config, images=looked_at, out=out / folder / setup.id)
@@ -149,12 +136,12 @@ def _run(name: str, command: Callable[[Sequence[str]], None], **options: Any) ->
 # --- The judge ----------------------------------------------------------------------------------------------------
 
 
-def _judge(out: Path, settings: Settings) -> dict[str, Any]:
+def _judge(out: Path, settings: bench.Settings) -> dict[str, Any]:
     """judges/, as ``cprt mi`` would write it; returns what is known of the judge."""
     judge = train_judge(settings)
     folder = out / "judges"
     references = {
-        str(number): sorted((private_folder(out) / str(number)).iterdir())[: settings.references]
+        str(number): sorted((bench.private_folder(out) / str(number)).iterdir())[: settings.references]
         for number in range(settings.classes)
     }
     shown = torch.stack([stack([load_image(path) for path in paths]) for paths in references.values()])
@@ -162,24 +149,22 @@ def _judge(out: Path, settings: Settings) -> dict[str, Any]:
     def ask(asked: Sequence[tuple[Path, str]]) -> list[Row]:
         """(file, class) -> rows of a judge."""
         similarities = judge.similarities(stack([load_image(path) for path, _ in asked]), shown)
-        return [
-            (path.name, claims, *judge.says(float(similarities[row, int(claims)])))
-            for row, (path, claims) in enumerate(asked)
-        ]
+        said = [judge.says(float(row[int(claims)])) for row, (_, claims) in zip(similarities, asked, strict=True)]
+        return [(path.name, claims, *words) for (path, claims), words in zip(asked, said, strict=True)]
 
     clean = [(path, path.parent.name) for path in sorted((out / "clean").glob("*/*.png"))]
     # Each picture once as its own class and once as the next.
     wrong = [(path, str((int(name) + 1) % settings.classes)) for path, name in clean]
     controls = [(kind, *row) for kind, pairs in (("positive", clean), ("negative", wrong)) for row in ask(pairs)]
-    for setup in setups(settings):
-        images = [(path, path.parent.name) for path in sorted(images_folder(out, setup).glob("*/*.png"))]
+    for setup in bench.setups(settings):
+        images = [(path, path.parent.name) for path in sorted(bench.images_folder(out, setup).glob("*/*.png"))]
         write_verdicts(folder / JUDGE_NAME / setup.id, ask(images), controls)
         truth = [
             (row["filename"], row["class"], f"shows {row['shows']}", "yes" if row["kind"] == "true" else "no")
-            for _, row in read_csv(truth_file(out, setup)).rows
+            for _, row in read_csv(bench.truth_file(out, setup)).rows
         ]
         write_verdicts(folder / TRUTH_NAME / setup.id, truth)
-    write_json(folder / "setups.json", [{"id": setup.id, "name": setup.name} for setup in setups(settings)])
+    write_json(folder / "setups.json", [{"id": setup.id, "name": setup.name} for setup in bench.setups(settings)])
     people = f"{settings.judge_people} people in {settings.judge_views} views"
     learnt = {
         "threshold": judge.threshold,
@@ -190,7 +175,7 @@ def _judge(out: Path, settings: Settings) -> dict[str, Any]:
     config = {"n": settings.references, "layout": "embedding", "seed": settings.seed}
     write_run("cprt mi", folder, config, judge=learnt, references=shown_files)
     # What cprt mi needs to ask a vision-language model about the same collection.
-    facts = {"subject": "person", "evaluation_model": EVALUATION_MODEL.capitalize(), "evaluation_crop": "none"}
+    facts = {"subject": "person", "evaluation_model": bench.EVALUATION_MODEL.capitalize(), "evaluation_crop": "none"}
     content = {"root": str(out / "collection"), "setups": {"Faces": facts}}
     _write_yaml(out / "setups.yaml", f"For cprt mi --setups {out / 'setups.yaml'}", content)
     counts = Counter((row[0], row[-1]) for row in controls)
@@ -202,27 +187,24 @@ def _judge(out: Path, settings: Settings) -> dict[str, Any]:
     }
 
 
-def train_judge(settings: Settings) -> NetworkJudge:
+def train_judge(settings: bench.Settings) -> NetworkJudge:
     """A judge that has seen no person of the collection; its threshold comes from people it did not learn from."""
 
     def views(group: int, people: int, purpose: int, count: int) -> torch.Tensor:
         who = [faces.person(settings.seed, group, number) for number in range(people)]
-        pictures = (faces.views(one, settings.seed, group, n, purpose, count) for n, one in enumerate(who))
-        return stack([picture for of_person in pictures for picture in of_person])
+        drawn = (faces.views(one, settings.seed, group, n, purpose, count) for n, one in enumerate(who))
+        return stack([picture for of_person in drawn for picture in of_person])
 
-    learnt = views(JUDGE, settings.judge_people, _PURPOSE_QUERY, settings.judge_views)
+    learnt = views(bench.JUDGE, settings.judge_people, _PURPOSE_QUERY, settings.judge_views)
     names = torch.arange(settings.judge_people).repeat_interleave(settings.judge_views)
     # Nobody is one more to be told from everybody.
     nobody = clouds(10 * settings.judge_views, faces.SIZE, seed=1000 * settings.seed + 1)
-    judge = NetworkJudge.train(
-        torch.cat([learnt, nobody]),
-        torch.cat([names, torch.full((len(nobody),), settings.judge_people)]),
-        seed=settings.seed,
-        epochs=settings.judge_epochs,
-    )
+    pictures = torch.cat([learnt, nobody])
+    shown = torch.cat([names, torch.full((len(nobody),), settings.judge_people)])
+    judge = NetworkJudge.train(pictures, shown, seed=settings.seed, epochs=settings.judge_epochs)
     people, each = max(8, settings.judge_people // 5), settings.references
-    queries = views(THRESHOLD, people, _PURPOSE_QUERY, each)
-    references = views(THRESHOLD, people, _PURPOSE_REFERENCE, each).unflatten(0, (people, each))
+    queries = views(bench.THRESHOLD, people, _PURPOSE_QUERY, each)
+    references = views(bench.THRESHOLD, people, _PURPOSE_REFERENCE, each).unflatten(0, (people, each))
     similarities = judge.similarities(queries, references)
     same = torch.eye(people, dtype=torch.bool).repeat_interleave(each, dim=0)
     judge.choose_threshold(similarities[same].tolist(), similarities[~same].tolist())

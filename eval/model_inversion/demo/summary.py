@@ -1,4 +1,4 @@
-"""What came of the demo: who accepts how many of each kind of reconstruction, and whether the judge is right."""
+"""What came of the demo, in figures and as a picture: who accepts which kinds of reconstructions, and who is right."""
 
 from __future__ import annotations
 
@@ -6,10 +6,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from cprt.files import write_bytes
+from cprt.images import load_image
+from cprt.pages.plots import png
 from cprt.tables import read_csv
 from eval.model_inversion.demo.bench import KINDS, BenchSetup, truth_file
 
 ADVERSARIAL = ("someone else", "nobody")
+_YES, _NO = "#1b7837", "#a50026"
+_TITLES = {
+    "true": "true:\nthe private person",
+    "someone else": "adversarial:\nsomeone else",
+    "nobody": "adversarial:\nnobody",
+    "failure": "failure:\nsomeone else",
+}
+_COLUMNS = 6
 _KIND_HEADS = {
     "true": "the private person",
     "someone else": "someone else, changed",
@@ -67,3 +80,36 @@ def shown(summary: Mapping[str, Any]) -> str:
         f"Shown: of {n} adversarial pictures, none of the private person, E accepts {by_e} and the judge {by_judge}; "
         f"of {true['n']} true ones the judge misses {true['n'] - true['judge']}."
     )
+
+
+def draw(path: Path, private: Path, images: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """The first reconstruction of each kind of each of the first people, as PNG: not chosen by outcome.
+
+    ``private`` and ``images`` are folders of CLASS/FILE, ``rows`` as ``verdicts`` has them.
+    """
+    from matplotlib.figure import Figure
+
+    first: dict[tuple[str, str], Mapping[str, Any]] = {}
+    for row in rows:
+        first.setdefault((row["kind"], row["class"]), row)
+    of_kind = {kind: [row for (other, _), row in first.items() if other == kind][:_COLUMNS] for kind in _TITLES}
+    columns = max(map(len, of_kind.values()))
+    figure = Figure(figsize=(1.5 + 2.1 * columns, 1.55 * len(of_kind) + 0.6))
+    grid = figure.subplots(len(of_kind), columns, squeeze=False)
+    width, height = figure.get_size_inches()
+    figure.subplots_adjust(1.5 / width, 0.3 / height, 0.995, 1 - 0.55 / height, wspace=0.08, hspace=0.35)
+    figure.suptitle("left: the private person; right: the reconstruction that claims to show them", fontsize=10)
+    for axes, (kind, shown) in zip(grid, of_kind.items(), strict=True):
+        for axis in axes:
+            axis.axis("off")
+        for axis, row in zip(axes, shown, strict=False):
+            person = load_image(sorted((private / row["class"]).iterdir())[0])
+            image = load_image(images / row["class"] / row["filename"])
+            gap = np.full((image.height, 2, 3), 255, dtype=np.uint8)
+            axis.imshow(np.hstack([np.asarray(person), gap, np.asarray(image)]))
+            for place, who in ((0.17, "T"), (0.47, "E"), (0.8, "judge")):
+                said, color = ("yes", _YES) if row[who] else ("no", _NO)
+                style: dict[str, Any] = {"color": color, "ha": "center", "va": "top", "fontsize": 8}
+                axis.text(place, -0.03, f"{who} {said}", transform=axis.transAxes, **style)
+        axes[0].text(-0.08, 0.5, _TITLES[kind], transform=axes[0].transAxes, ha="right", va="center", fontsize=9)
+    write_bytes(path, png(figure))

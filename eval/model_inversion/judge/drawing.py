@@ -20,11 +20,9 @@ _FONT = 30
 def draw(a: Image.Image, b: Sequence[Image.Image], question: str, a_first: bool = True) -> Image.Image:
     """The panel of tile A and tiles B, each TILE x TILE."""
     panel = _captions(question, len(b), a_first).copy()
-    left, right = ([a], b) if a_first else (b, [a])
-    for number, tile in enumerate(left):
-        panel.paste(tile, (number * TILE, 0))
-    for number, tile in enumerate(right):
-        panel.paste(tile, ((len(left) + number) * TILE + GAP, 0))
+    before_gap = 1 if a_first else len(b)
+    for number, tile in enumerate([a, *b] if a_first else [*b, a]):
+        panel.paste(tile, (number * TILE + (GAP if number >= before_gap else 0), 0))
     return panel
 
 
@@ -61,7 +59,5 @@ def check_drawable(question: str) -> None:
     try:
         question.encode("latin-1")
     except UnicodeEncodeError as error:
-        raise InputError(
-            f"{question!r} cannot be drawn into a panel, which has Latin letters only; word it "
-            "in them, or set --layout separate"
-        ) from error
+        how = "word it in them, or set --layout separate"
+        raise InputError(f"{question!r} cannot be drawn into a panel, which has Latin letters only; {how}") from error

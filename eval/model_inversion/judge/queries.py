@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TypeVar
 
 from cprt.config import option
 from eval.model_inversion.collection.setups import Setup
@@ -17,6 +20,7 @@ from eval.model_inversion.judge.prompts import LAYOUTS
 
 KINDS = ("reconstruction", "positive", "negative", "positive_degraded", "negative_degraded")
 MOST_REFERENCES = 5
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -72,21 +76,16 @@ class Options:
 
 def rank(items: Iterable[str], *place: str | int) -> list[str]:
     """``items`` in an order that depends on ``place`` alone, for each pair of items whatever others there are."""
-    stem = hashlib.sha256(json.dumps(place).encode())
-
-    def weight(item: str) -> bytes:
-        digest = stem.copy()
-        digest.update(item.encode())
-        return digest.digest()
-
-    return sorted(items, key=weight)
+    stem = json.dumps(place)
+    return sorted(items, key=lambda item: hashlib.sha256(f"{stem}{item}".encode()).digest())
 
 
 def candidates(query: Query, setup: Setup, seed: int) -> list[str]:
     """References that may stand in B, the first choice first."""
-    references = {path.rsplit("/", 1)[-1]: path for path in setup.references_of(query.claims)}
-    if len(references) < len(setup.references_of(query.claims)):  # equal names in several folders, from a CSV
-        references = {path: path for path in setup.references_of(query.claims)}
+    paths = setup.references_of(query.claims)
+    references = {path.rsplit("/", 1)[-1]: path for path in paths}
+    if len(references) < len(paths):  # equal names in several folders, from a CSV
+        references = {path: path for path in paths}
     ranked = rank(references, seed, "references", query.source, query.claims, query.file)
     return [references[name] for name in ranked if references[name] != query.path]
 
@@ -108,49 +107,48 @@ def plan(setup: Setup, controls: int, options: Options) -> list[Query]:
         Query(setup.id, "reconstruction", setup.name, image.claims, image.file, image.path)
         for image in setup.reconstructions
     ]
-    seed, least = options.seed, options.least
-    pairs = _positives(setup, controls, seed, least) + _negatives(setup, controls, seed, least)
+    pairs = [
+        Query(setup.id, kind, setup.source, claims, f"{shown}/{path.rsplit('/', 1)[-1]}", path)
+        for kind, of_kind in (("positive", _positives), ("negative", _negatives))
+        for claims, shown, path in islice(of_kind(setup, controls, options), controls)
+    ]
     again = [replace(query, kind=f"{query.kind}_degraded") for query in pairs] if options.degraded else []
     return queries + pairs + again
 
 
-def _positives(setup: Setup, count: int, seed: int, least: int) -> list[Query]:
-    """Real images of classes that have ``least`` others beside them, spread evenly over the classes."""
-    turns: list[tuple[int, str, str]] = []
-    large = (name for name, paths in setup.references.items() if len(paths) > least)
-    for claims in rank(large, seed, "positive", setup.source):
-        shown = rank(setup.references[claims], seed, "positive", setup.source, claims)
-        turns += [(turn, claims, path) for turn, path in enumerate(shown)]
-    turns.sort(key=lambda turn: turn[0])  # stable: the classes keep their order in every turn
-    return [_control(setup, "positive", claims, path, claims) for _, claims, path in turns[:count]]
+Pair = tuple[str, str, str]  # class of B, class and path of A
 
 
-def _negatives(setup: Setup, count: int, seed: int, least: int) -> list[Query]:
-    """References of a class beside an image of another class; no pair twice, spread evenly over both classes."""
-    classes = rank((c for c, paths in setup.references.items() if paths), seed, "negative", setup.source)
-    queries: list[Query] = []
-    large = [claims for claims in classes if len(setup.references[claims]) >= least]
-    pairs = [(claims, _others(setup, classes, claims, seed)) for claims in large[:count]]
-    while pairs and len(queries) < count:
-        going = []
-        for claims, others in pairs:
-            shown = next(others, None)
-            if shown is not None:
-                queries.append(_control(setup, "negative", claims, shown[1], shown[0]))
-                going.append((claims, others))
-        pairs = going
-    return queries[:count]
+def _positives(setup: Setup, count: int, options: Options) -> Iterator[Pair]:
+    """Images of classes that have enough others beside them, of one class after the other."""
+    place = options.seed, "positive", setup.source
+    classes = rank((name for name, paths in setup.references.items() if len(paths) > options.least), *place)
+    return _in_turn(_images(setup, claims, claims, *place, claims) for claims in classes)
 
 
-def _others(setup: Setup, classes: Sequence[str], claims: str, seed: int) -> Iterator[tuple[str, str]]:
-    """(class, path) of every image of another class, one of each class in turn."""
-    others = rank((c for c in classes if c != claims), seed, "other", setup.source, claims)
-    for turn in range(max((len(setup.references[other]) for other in others), default=0)):
-        for other in others:
-            ranked = rank(setup.references[other], seed, "other", setup.source, claims, other)
-            if turn < len(ranked):
-                yield other, ranked[turn]
+def _negatives(setup: Setup, count: int, options: Options) -> Iterator[Pair]:
+    """Images of other classes, of one class after the other on both sides; no pair twice."""
+    seed, source = options.seed, setup.source
+    classes = rank((name for name, paths in setup.references.items() if paths), seed, "negative", source)
+
+    def others(claims: str) -> Iterator[Pair]:
+        place = seed, "other", source, claims
+        ranked = rank((name for name in classes if name != claims), *place)
+        return _in_turn(_images(setup, claims, other, *place, other) for other in ranked)
+
+    large = [claims for claims in classes if len(setup.references[claims]) >= options.least]
+    return _in_turn(map(others, large[:count]))
 
 
-def _control(setup: Setup, kind: str, claims: str, path: str, shown: str) -> Query:
-    return Query(setup.id, kind, setup.source, claims, f"{shown}/{path.rsplit('/', 1)[-1]}", path)
+def _images(setup: Setup, claims: str, shown: str, *place: str | int) -> Iterator[Pair]:
+    yield from ((claims, shown, path) for path in rank(setup.references[shown], *place))
+
+
+def _in_turn(rows: Iterable[Iterator[T]]) -> Iterator[T]:
+    """One of each row after the other, as long as they have any."""
+    going = deque(rows)
+    while going:
+        row = going.popleft()
+        for item in islice(row, 1):
+            yield item
+            going.append(row)

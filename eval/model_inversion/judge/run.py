@@ -48,9 +48,7 @@ class MiArguments:
     prompt: str | None = option("YAML of prompts (judge/prompts.py); null: ours. A model may have its own", None)
     controls: int = option("control pairs of each kind for a set-up, 0 for none", 200, least=0)
     limit: int | None = option("only the first so many reconstructions of a set-up", None, least=1)
-    retry: list[str] = option(
-        f"ask queries with these labels again: {', '.join(RETRY)}; errors always are", factory=list, among=RETRY
-    )
+    retry: list[str] = option("labels to ask again: refused, unparsed; errors always are", factory=list, among=RETRY)
     workers: int | None = option("threads that make pictures; by default one a core", None, least=1)
     dry_run: bool = option("say how many calls it would take, make and ask nothing", False)
     allow_remote: bool = option("images may go to endpoints on other machines", False)
@@ -104,7 +102,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 ]
                 judged.append((model.spec.name, asked, asked.write(out, model.spec, found, args.controls)))
     models_asked = [spec.record() | {"prompt": prompts[spec.name].name} for spec in specs]
-    config = vars(args) | vars(options) | {"models": models_asked}
+    config = {**vars(args), **vars(options), "models": models_asked}
     digests: dict[str, dict[str, str]] = {}
     for asked in every:
         words = asked.prompt.messages(asked.setup.subject, False, options.layout, options.n, True)
@@ -145,10 +143,9 @@ def _check_some(every: Sequence[Asked]) -> None:
     for asked in every:
         images = [shown for shown in asked.shown if not shown.query.is_control]
         if all(shown.problem for shown in images):
-            raise InputError(
-                f"{asked.setup.name}: none of its {len(images)} reconstructions can be shown "
-                f"(the first: {images[0].query.path}: {images[0].problem})"
-            )
+            first = f"{images[0].query.path}: {images[0].problem}"
+            none = f"none of its {len(images)} reconstructions can be shown (the first: {first})"
+            raise InputError(f"{asked.setup.name}: {none}")
 
 
 def _print_calls(
@@ -166,11 +163,9 @@ def _print_calls(
         counts = Counter(query.kind for query in queries)
         claims = [query.claims for query in queries if not query.is_control]
         few = sum(len(setup.references_of(name)) < options.least for name in claims)
-        print(
-            f"  {setup.id}: {counts['reconstruction']:,} reconstructions, {counts['positive']:,} positive and "
-            f"{counts['negative']:,} negative controls"
-            + (f"; {few:,} cannot be shown, their classes have fewer than {options.least} references" if few else "")
-        )
+        controls = f"{counts['positive']:,} positive and {counts['negative']:,} negative controls"
+        note = f"; {few:,} cannot be shown, their classes have fewer than {options.least} references" if few else ""
+        print(f"  {setup.id}: {counts['reconstruction']:,} reconstructions, {controls}{note}")
     count = sum("error" not in answer for answer in read_cache(kept).values())
     if count:
         print(f"  {count:,} answers are kept in {kept}; those that still fit are not asked again")

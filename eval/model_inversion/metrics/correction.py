@@ -8,7 +8,7 @@ from the truth than the plain ones. Degraded controls come nearer to the assumpt
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,7 +43,7 @@ class Errors:
     alarms: ClusteredShare
 
     @staticmethod
-    def of(controls: Controls, suffix: str = "", labels: Sequence[str] = LABELS) -> Errors:
+    def of(controls: Controls, suffix: str = "", labels: Collection[str] = LABELS) -> Errors:
         """Over the pairs with one of ``labels``."""
         classes = (controls[kind + suffix].values() for kind in ("positive", "negative"))
         return Errors(*(ClusteredShare.of_counts(of_kind, ("yes",), labels) for of_kind in classes))

@@ -43,8 +43,7 @@ class Inputs:
 
     def files(self) -> dict[str, str]:
         """What -> file, of those that were given."""
-        names = ("judge", "standard", "target", "controls", "naturals", "naturals_target")
-        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        given = {name: path for name, path in vars(self).items() if isinstance(path, str)}
         given |= {f"other {name}": path for name, path in self.others.items()}
         return given | {f"naturals of {name}": path for name, path in self.naturals_others.items()}
 

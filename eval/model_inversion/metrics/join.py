@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,10 +31,10 @@ _SPELLINGS = {"refuse": "refused"}  # the public code's
 _TARGET_CLASS = re.compile(r"(?:^|_)T=([^_.]+)")  # not CT=, which is a confidence
 _IDENTITY = re.compile(r"ID=[0-9]+_T=[0-9]+(?=[_.])")
 _EXAMPLES = 5
-_MIX_UPS = (
-    ("label", "prediction", "a classifier's file where a judge's belongs?"),
-    ("prediction", "label", "a judge's file where a classifier's belongs?"),
-)
+_MIX_UPS = {
+    "label": ("prediction", "a classifier's file where a judge's belongs?"),
+    "prediction": ("label", "a judge's file where a classifier's belongs?"),
+}
 
 COLUMNS = ("filename", "class", "response", "label")
 Key = tuple[str, str]  # class, name of the file
@@ -82,7 +82,7 @@ def read_naturals(path: str | Path, target: str | Path | None = None) -> dict[st
     """
     accepted = _accepted(path)
     by_target = accepted if target is None else _accepted(target)
-    missing = _missing(accepted, by_target)
+    missing = [key for key in accepted if key not in by_target]
     if missing:
         raise InputError.at(str(target), f"has no row for {_show(missing[0])} of {path} (of {len(missing)} such)")
     counts: dict[str, Counter[bool]] = {}
@@ -96,10 +96,10 @@ def _accepted(path: str | Path) -> dict[Key, bool]:
     """(class that it was tried as, path) -> whether it was accepted."""
     seen: dict[Key, int] = {}
     accepted = {}
-    for line, row in _rows(path, "prediction"):
+    for line, row, label in _rows(path, "prediction", LABELS[:2]):
         key = row.get("class", ""), row["filename"]
         _once(seen, key, path, line)
-        accepted[key] = _label(row, "prediction", LABELS[:2], path, line) == "yes"
+        accepted[key] = label == "yes"
     return accepted
 
 
@@ -110,12 +110,11 @@ def read_controls(path: str | Path) -> dict[str, dict[str, Counter[str]]]:
     """
     seen: dict[tuple[str, ...], int] = {}
     counts: dict[str, dict[str, Counter[str]]] = {kind: {} for kind in KINDS}
-    for line, row in _rows(path, "label", "kind"):
+    for line, row, label in _rows(path, "label", (*LABELS, NOT_SHOWN), "kind"):
         kind = row["kind"].lower()
         if kind not in KINDS:
             raise InputError.at(path, f"{row['kind']!r} is not one of {', '.join(KINDS)}", line, "kind")
         _once(seen, (kind, row.get("class", ""), row["filename"]), path, line)
-        label = _label(row, "label", (*LABELS, NOT_SHOWN), path, line)
         if label != NOT_SHOWN:
             counts[kind].setdefault(row.get("class", row["filename"]), Counter())[label] += 1
     return counts
@@ -148,16 +147,13 @@ def join_report(
 
     ``files`` are their paths, for the error. Raises InputError if they share no reconstruction at all.
     """
-    only_here, only_there = (_missing(a, b) for a, b in ((here, there), (there, here)))
+    only_here, only_there = ([key for key in a if key not in b] for a, b in ((here, there), (there, here)))
     matched = len(here) - len(only_here)
     if not matched:
         names = {name for _, name in here} & {name for _, name in there}
         hint = f"; {len(names)} file names are in both, under other classes" if names else ""
-        raise InputError.at(
-            files[0],
-            f"shares no reconstruction with {files[1]}{hint}: "
-            f"here for example {_show(only_here[0])}, there {_show(only_there[0])}",
-        )
+        shown = f"here for example {_show(only_here[0])}, there {_show(only_there[0])}"
+        raise InputError.at(files[0], f"shares no reconstruction with {files[1]}{hint}: {shown}")
     return {
         "matched": matched,
         "only_judge": len(only_here),
@@ -165,10 +161,6 @@ def join_report(
         "only_judge_examples": list(map(_show, only_here[:_EXAMPLES])),
         "only_standard_examples": list(map(_show, only_there[:_EXAMPLES])),
     }
-
-
-def _missing(rows: Collection[Key], elsewhere: Collection[Key]) -> list[Key]:
-    return [key for key in rows if key not in elsewhere]
 
 
 def _show(key: Key) -> str:
@@ -179,13 +171,12 @@ def _show(key: Key) -> str:
 
 
 def _by_key(path: str | Path, column: str, allowed: Sequence[str]) -> dict[Key, Verdict]:
-    lines: dict[Key, int] = {}
+    seen: dict[Key, int] = {}
     verdicts: dict[Key, Verdict] = {}
-    for line, row in _rows(path, column):
+    for line, row, label in _rows(path, column, allowed):
         claims, name = _place(row, path, line)
         key = plain_class(claims), name
-        _once(lines, key, path, line)
-        label = _label(row, column, allowed, path, line)
+        _once(seen, key, path, line)
         verdicts[key] = Verdict(label, claims, row.get("response", ""), row.get("confidence", ""))
     return verdicts
 
@@ -195,51 +186,45 @@ def _place(row: dict[str, str], path: str | Path, line: int) -> tuple[str, str]:
     *folders, name = [part for part in re.split(r"[\\/]", row["filename"]) if part not in ("", ".", "..")] or [""]
     if not name:
         raise InputError.at(path, f"{row['filename']!r} is no file name", line, "filename")
-    if "class" in row:
-        if not row["class"]:
-            raise InputError.at(path, "is empty", line, "class")
-        return row["class"], name
-    if folders:
-        return folders[-1], name
+    if row.get("class") == "":
+        raise InputError.at(path, "is empty", line, "class")
+    if "class" in row or folders:
+        return row.get("class") or folders[-1], name
     stated = _TARGET_CLASS.findall(name)
     if len(set(map(plain_class, stated))) > 1:
         raise InputError.at(path, f"{name!r} states several classes, T={' and T='.join(stated)}", line, "filename")
     if not stated:
-        raise InputError.at(
-            path, f"{name!r} has no class: neither a column class, nor a folder, nor T= in the name", line, "filename"
-        )
+        what = f"{name!r} has no class: neither a column class, nor a folder, nor T= in the name"
+        raise InputError.at(path, what, line, "filename")
     return stated[0], name
-
-
-def _label(row: dict[str, str], column: str, allowed: Sequence[str], path: str | Path, line: int) -> str:
-    word = row[column].lower()
-    word = _SPELLINGS.get(word, word)
-    if word in allowed:
-        return word
-    if not word:
-        unread = " beside a response: judge it first, responses are not read here" if row.get("response") else ""
-        raise InputError.at(path, f"is empty{unread}", line, column)
-    shown = row[column] if len(row[column]) <= 60 else row[column][:57] + "..."
-    raise InputError.at(path, f"{shown!r} is not one of {', '.join(allowed)}", line, column)
 
 
 def _once(seen: dict[Any, int], key: tuple[str, ...], path: str | Path, line: int) -> None:
     if key in seen:
-        raise InputError.at(
-            path, f"{'/'.join(filter(None, key))!r} is there already in line {seen[key]}", line, "filename"
-        )
+        what = f"{'/'.join(filter(None, key))!r} is there already in line {seen[key]}"
+        raise InputError.at(path, what, line, "filename")
     seen[key] = line
 
 
-def _rows(path: str | Path, *needed: str) -> Iterator[tuple[int, dict[str, str]]]:
-    """(line on which it starts, column -> cell) of every row. ``filename`` is needed too."""
+def _rows(
+    path: str | Path, column: str, allowed: Sequence[str], *needed: str
+) -> Iterator[tuple[int, dict[str, str], str]]:
+    """(line on which it starts, column -> cell, label in ``column``) of every row. ``filename`` is needed too."""
     table = read_csv(path)
     if "kind" in table.columns and "kind" not in needed:
         raise table.fail("kind", "is a column of controls, which belong to --controls")
-    for column, other, mix_up in _MIX_UPS:
-        if column in needed and column not in table.columns and other in table.columns:
-            raise table.fail(column, f"is missing from the header, which has {other!r}: {mix_up}")
-    for line, row in table.need(("filename", *needed)):
+    other, mix_up = _MIX_UPS[column]
+    if column not in table.columns and other in table.columns:
+        raise table.fail(column, f"is missing from the header, which has {other!r}: {mix_up}")
+    for line, row in table.need(("filename", column, *needed)):
         if not row["filename"]:
             raise InputError.at(path, "is empty", line, "filename")
-        yield line, row
+        word = row[column].lower()
+        word = _SPELLINGS.get(word, word)
+        if not word:
+            unread = " beside a response: judge it first, responses are not read here" if row.get("response") else ""
+            raise InputError.at(path, f"is empty{unread}", line, column)
+        if word not in allowed:
+            shown = row[column] if len(row[column]) <= 60 else row[column][:57] + "..."
+            raise InputError.at(path, f"{shown!r} is not one of {', '.join(allowed)}", line, column)
+        yield line, row, word

@@ -45,11 +45,10 @@ def print_report(figures: Mapping[str, Any], out: str) -> None:
         print(f"  {f'Type-I transfer to {name}':<32} {percent(row['transfer'], row['ci'])}")
         if row["natural_rate"] is not None:
             print(f"  {f'  natural images {name} accepts':<32} {percent(row['natural_rate'], row['natural_ci'])}")
-    effects = [show(figures["design_effect"][name], form=".2f") for name in ("accuracy_standard", "accuracy_judge")]
-    print(
-        f"  intervals over {figures['classes']} classes; design effect of the accuracy {effects[0]} under E, "
-        f"{effects[1]} under the judge"
-    )
+    of = figures["design_effect"]
+    e, judge = (show(of[name], form=".2f") for name in ("accuracy_standard", "accuracy_judge"))
+    effects = f"design effect of the accuracy {e} under E, {judge} under the judge"
+    print(f"  intervals over {figures['classes']} classes; {effects}")
     for line in assumptions(figures):
         print(f"  {line}")
     lost = ", ".join(f"{times} {label}" for label, times in figures["left_out_of_table"].items() if times)

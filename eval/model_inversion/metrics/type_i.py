@@ -8,7 +8,7 @@ reconstructions.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from cprt.metrics.bootstrap import ClusteredShare
@@ -25,14 +25,17 @@ def type_i(
 ) -> dict[str, Any]:
     """Figures of E, and ``type_i_transfer_to`` it and the other ``standards``, which may lack images.
 
-    Args:
-        naturals: those that each of them took, by the class they were tried as; a model may have none.
-        rejecting: labels of the judge that are a no.
+    ``naturals``: what each of them took, by the class it was tried as; ``rejecting``: what the judge says for a no.
     """
     accepted_by_t = {key for key, verdict in (target or {}).items() if verdict.label == "yes"}
     keys = [key for key in judge if key in accepted_by_t and judge[key].label in rejecting]
-    transfers = {name: _transfer(keys, verdicts) for name, verdicts in standards.items()}
-    taken = {name: _share(naturals.get(name, {}).values()) for name in standards}
+    transfers = {
+        name: ClusteredShare.of_rows(((key[0], of[key].label) for key in keys if key in of), ("yes",), ("yes", "no"))
+        for name, of in standards.items()
+    }
+    taken = {
+        name: ClusteredShare.of_counts(naturals.get(name, {}).values(), (True,), (True, False)) for name in standards
+    }
     return {
         "type_i": len(keys) if target is not None else None,
         "type_i_transfer": transfers["E"].figure,
@@ -47,15 +50,3 @@ def type_i(
         "natural_rate": taken["E"].figure,
         "type_i_excess": rates.difference(transfers["E"], taken["E"]),
     }
-
-
-def _transfer(keys: Iterable[Key], standard: Mapping[Key, Verdict]) -> ClusteredShare:
-    counts: dict[str, Counter[bool]] = {}
-    for key in keys:
-        if key in standard:
-            counts.setdefault(key[0], Counter())[standard[key].label == "yes"] += 1
-    return _share(counts.values())
-
-
-def _share(classes: Iterable[Counter[bool]]) -> ClusteredShare:
-    return ClusteredShare.of_counts(classes, (True,), (True, False))

@@ -75,9 +75,7 @@ class Classifier:
                 part = paths[first : first + batch_size]
                 taken, logits = self._network(self._batch(part))
                 if taken is None or tuple(logits.shape) != (len(part), self.spec.num_classes):
-                    raise InputError(
-                        f"{self.spec.name}: ends in no linear layer that gives {self.spec.num_classes} logits"
-                    )
+                    raise InputError(f"{self.spec.name}: ends in no linear layer of {self.spec.num_classes} logits")
                 logits = logits.double()
                 for path, finite in zip(part, logits.isfinite().all(dim=1).tolist(), strict=True):
                     if not finite:
@@ -114,12 +112,11 @@ class Classifier:
             box = (left, upper, left + box, upper + box)
         if box is not None:
             if min(box) < 0 or box[2] > image.width or box[3] > image.height:
-                raise InputError.at(
-                    path, f"{image.width} x {image.height} pixels are too small for crop {self.spec.crop}"
-                )
+                size = f"{image.width} x {image.height} pixels"
+                raise InputError.at(path, f"{size} are too small for crop {self.spec.crop}")
             image = image.crop(box)
-        size = image.size if self.spec.resize is None else (self.spec.resize, self.spec.resize)
-        if image.size != size and not plain:
-            image = image.resize(size, Image.Resampling.BILINEAR)
+        side = image.size if self.spec.resize is None else (self.spec.resize, self.spec.resize)
+        if image.size != side and not plain:
+            image = image.resize(side, Image.Resampling.BILINEAR)
         picture = torch.from_numpy(np.asarray(image, dtype=np.float32) / 255).permute(2, 0, 1)
-        return picture if image.size == size else interpolate(picture[None], size, mode="bilinear")[0]
+        return picture if image.size == side else interpolate(picture[None], side, mode="bilinear")[0]

@@ -55,9 +55,8 @@ def distance(fake: Features, real: Features) -> tuple[float | None, str | None]:
     """Mean squared distance to the nearest private image of the class, and over what it is not."""
     nearest = nearest_squared(fake, real)
     near = nearest[~np.isnan(nearest)]
-    without = len(nearest) - len(near)
-    reason = f"{without} of {len(nearest)} reconstructions are of classes without private images" if without else None
-    return (float(near.mean()) if len(near) else None), reason
+    few = f"{len(nearest) - len(near)} of {len(nearest)} reconstructions are of classes without private images"
+    return (float(near.mean()) if len(near) else None), few if len(near) < len(nearest) else None
 
 
 def nearness(fake: Features, real: Features, convention: str, k: int) -> dict[str, Any]:
@@ -113,21 +112,16 @@ def prdc(
 ) -> tuple[dict[str, float | None], int, str | None]:
     """Precision, recall, density and coverage within each class, averaged over the classes where they are defined.
 
-    A class needs k + 2 images on both sides, as many as give each k neighbours and one to spare.
-
-    Returns:
-        the four figures, the number of classes they come from, and why they are None or rest on fewer classes.
+    A class needs k + 2 images on both sides, as many as give each k neighbours and one to spare. Beside the figures
+    stand the number of classes they come from, and why they are None or rest on fewer classes.
     """
-    names = np.unique(fake.classes)
     compute = _of_literature if convention == LITERATURE else _of_library
-    sides = [(fake.of(name), real.of(name)) for name in names]
+    sides = [(fake.of(name), real.of(name)) for name in np.unique(fake.classes)]
     found = [compute(*both, k) for both in sides if min(map(len, both)) >= k + 2]
-    left = len(names) - len(found)
-    reason = (
-        f"PRDC with k = {k} needs {k + 2} images of a class on both sides; {left} of {len(names)} classes have fewer"
-    )
     figures = {name: float(np.mean([one[name] for one in found])) if found else None for name in PRDC}
-    return figures, len(found), reason if left else None
+    few = f"{len(sides) - len(found)} of {len(sides)} classes have fewer"
+    reason = f"PRDC with k = {k} needs {k + 2} images of a class on both sides; {few}"
+    return figures, len(found), reason if len(found) < len(sides) else None
 
 
 def _of_library(fake_ND: Floats, real_MD: Floats, k: int) -> dict[str, float]:

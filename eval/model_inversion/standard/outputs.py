@@ -1,8 +1,8 @@
-"""Logits and features that were computed elsewhere, by whatever network: an .npz file of plain arrays.
+"""What a classifier says of images, how often that is the class they claim, and the file that may hold it.
 
-Its arrays are ``files`` (N texts, each image's path or an end of it, such as CLASS/FILE), ``logits`` (N, classes) and
-``features`` (N, D); a file for features alone needs no logits. ``numpy.savez("e.npz", files=files, logits=logits,
-features=features)`` writes it. Arrays of Python objects, which are pickles, are not read.
+Logits and features that were computed elsewhere, by whatever network, come in an .npz file of plain arrays: ``files``
+(N texts, each image's path or an end of it, such as CLASS/FILE), ``logits`` (N, classes) and ``features`` (N, D), which
+suffice where no logits are wanted. Arrays of Python objects, which are pickles, are not read.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cprt.errors import InputError
+from cprt.metrics.bootstrap import ClusteredShare
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,32 @@ class Outputs:
 
     probabilities: NDArray[np.float64]
     features: NDArray[np.float64]
+
+
+def accuracies(seen: Outputs, claimed_N: NDArray[np.int64]) -> dict[str, Any]:
+    """Top-1 and top-5 accuracy, each with its 95% interval over classes, and the mean probability of the claimed class.
+
+    A class ties with another where their probabilities are equal; then the lower logit counts as the likelier.
+    """
+    rank = ranks(seen, claimed_N)
+    n, classes = seen.probabilities.shape
+    wholes = np.bincount(claimed_N)
+    tops = {"top1_accuracy": 1} | ({"top5_accuracy": 5} if classes > 5 else {})
+    shares = {name: ClusteredShare.of(np.bincount(claimed_N, rank < top), wholes) for name, top in tops.items()}
+    figures: dict[str, Any] = {name: share.share for name, share in shares.items()}
+    return {
+        "n": n,
+        "top5_accuracy": None,
+        **figures,
+        "confidence": float(seen.probabilities[np.arange(n), claimed_N].mean()),
+        "ci": {"top5_accuracy": None} | {name: share.interval for name, share in shares.items()},
+    }
+
+
+def ranks(seen: Outputs, claimed_N: NDArray[np.int64]) -> NDArray[np.int64]:
+    """(N,) how many classes the classifier finds likelier than the claimed one."""
+    order = np.argsort(-seen.probabilities, axis=1, kind="stable")
+    return np.argmax(order == claimed_N[:, None], axis=1)
 
 
 class StoredOutputs:

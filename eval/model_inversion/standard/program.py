@@ -83,9 +83,8 @@ class Program:
             graph.eliminate_dead_code()
             self._interpreter = fx.Interpreter(nn.Module(), graph=graph)  # frees what nothing takes any more
         except _UNREADABLE as error:
-            raise InputError.at(
-                path, f"is not a program of torch.export with tensors alone ({_short(error)})"
-            ) from error
+            what = f"is not a program of torch.export with tensors alone ({_short(error)})"
+            raise InputError.at(path, what) from error
 
     @torch.inference_mode()
     def __call__(self, images_B3HW: Tensor) -> tuple[Tensor | None, Tensor]:

@@ -22,11 +22,10 @@ from cprt.provenance import sign, write_run
 from cprt.records import write_json
 from cprt.tables import read_csv, write_csv
 from eval.model_inversion.collection.layouts import LAYOUTS, find_images
-from eval.model_inversion.standard.accuracy import accuracies, ranks
 from eval.model_inversion.standard.classifier import Classifier, open_classifier
 from eval.model_inversion.standard.extraction import StudentSpec, train_student
 from eval.model_inversion.standard.features import EVALUATION_MODEL, LITERATURE, PRDC, Features, distance, nearness
-from eval.model_inversion.standard.outputs import Outputs, StoredOutputs
+from eval.model_inversion.standard.outputs import Outputs, StoredOutputs, accuracies, ranks
 from eval.model_inversion.standard.spec import ClassifierSpec
 
 HEADER = ("filename", "class", "prediction", "top5", "confidence", "predicted_class")
@@ -40,22 +39,13 @@ class StandardArguments:
     images: str = option("folder of reconstructions, CLASS/FILE")
     out: str = option("folder to write", writes=("prediction.csv", "standard.json"))
     layout: str = option("how images lie there, by the tool that wrote them", "classes", choices=list(LAYOUTS))
-    claims: str | None = option(
-        "prediction.csv of the target on the same images (natural ones): each is tried as the class that it predicted",
-        None,
-    )
+    claims: str | None = option("prediction.csv of the target on them (natural ones): each is tried as it says", None)
     private: str | None = option("folder of private images, CLASS/FILE, for distance, FID and PRDC", None)
     clean: str | None = option("folder of private test images, CLASS/FILE, for the classifier's own accuracy", None)
-    features: dict[str, Any] | None = option(
-        "ImageNet's Inception for FID and PRDC as the literature has them, a mapping as classifier", None
-    )
-    embedding: dict[str, Any] | None = option(
-        "another network for the feature distance, such as FaceNet in PPA, a mapping as classifier", None
-    )
-    student: dict[str, Any] | None = option(
-        "a network to train on the reconstructions for the knowledge-extraction score: see configs/mi/standard.yaml",
-        None,
-    )
+    # These as classifier: mappings, only in the YAML.
+    features: dict[str, Any] | None = option("ImageNet's Inception, for FID and PRDC as the literature has them", None)
+    embedding: dict[str, Any] | None = option("another network for the feature distance, as FaceNet in PPA", None)
+    student: dict[str, Any] | None = option("a network to train, for the knowledge-extraction score", None)
     k: int = option("neighbours in PRDC", 3, least=1)
     batch_size: int = option("images at a time", 64, least=1)
 

@@ -1,8 +1,6 @@
-"""How a classifier of the private classes is described: which network, whose weights, what it is shown, which logit is
-which class.
+"""How a classifier of private classes is described: its network, its weights, what it is shown, the order of logits.
 
-Nothing of this is guessed: another crop alone can cost an evaluation model several points of accuracy, and logits in
-another order mean nothing.
+Nothing of this is guessed: another crop alone can cost an evaluation model several points of accuracy.
 """
 
 from __future__ import annotations

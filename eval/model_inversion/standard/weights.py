@@ -18,8 +18,7 @@ _HEADS = ("AuxLogits.", "aux1.", "aux2.")
 
 def load_network(spec: ClassifierSpec, where: str) -> nn.Module:
     """The architecture that ``spec`` names with the weights that it names. Raises InputError where they do not fit."""
-    state = _read_state(spec)
-    model = build(spec, where)
+    state, model = _read_state(spec), build(spec, where)
     _load(model, state, spec)
     return model
 
@@ -37,18 +36,16 @@ def build(spec: ClassifierSpec, where: str) -> nn.Module:
         if spec.library == "timm":
             import timm
 
-            return timm.create_model(
-                str(spec.architecture), pretrained=False, num_classes=spec.num_classes, **spec.options
-            )
+            name, classes = str(spec.architecture), spec.num_classes
+            return timm.create_model(name, pretrained=False, num_classes=classes, **spec.options)
         from torchvision.models import get_model
 
         options = dict.fromkeys(_WITHOUT_HEAD.get(str(spec.architecture), ()), False) | spec.options
         return get_model(spec.architecture, weights=None, num_classes=spec.num_classes, **options)
     except (RuntimeError, ValueError, TypeError, KeyError, AssertionError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise InputError.at(
-            where, f"{spec.library} cannot build {spec.architecture!r} ({reason})", field="architecture"
-        ) from error
+        what = f"{spec.library} cannot build {spec.architecture!r} ({reason})"
+        raise InputError.at(where, what, field="architecture") from error
 
 
 def load_body(model: nn.Module, spec: ClassifierSpec) -> None:
@@ -74,11 +71,8 @@ def _read_state(spec: ClassifierSpec) -> dict[str, Any]:
     except OSError:
         raise
     except Exception as error:  # whatever a broken or hostile file provokes: none of it is loaded
-        raise InputError.at(
-            path,
-            "is not a plain state dict (files that hold other objects are not loaded; save "
-            "model.state_dict() as safetensors)",
-        ) from error
+        how = "files that hold other objects are not loaded; save model.state_dict() as safetensors"
+        raise InputError.at(path, f"is not a plain state dict ({how})") from error
     if spec.key is not None:
         if not isinstance(state, dict) or spec.key not in state:
             raise InputError.at(path, f"has no entry {spec.key!r}", field="key")

@@ -12,31 +12,29 @@ import numpy as np
 from cprt.answers.yes_no import NOT_SHOWN
 from cprt.errors import InputError
 from cprt.metrics.agreement import MISSING, alpha_of_terms, alpha_terms
-from cprt.metrics.bootstrap import cluster_figure
+from cprt.metrics.bootstrap import ClusteredShare, cluster_figure
 from cprt.tables import read_csv
 from eval.model_inversion.collection.places import plain_class
-from eval.model_inversion.compare.statistics import agreement, joint, pooled, stacked
-from eval.model_inversion.metrics.correction import Errors
+from eval.model_inversion.compare.statistics import agreement, pooled, shared, stacked
 from eval.model_inversion.metrics.join import Key, Row, Verdict, read_judge, write_verdicts
 from eval.model_inversion.metrics.rates import Counting
-from eval.model_inversion.study.sheets import SHEET, Asked, read_number
+from eval.model_inversion.study.sheets import SHEET, Asked
 
 MAJORITY = "majority"
 _ANSWERS = {"yes": "yes", "no": "no", "unsure": "refused"}  # a person who cannot tell gives no verdict
 
-Said = Mapping[int, str]  # number of a picture -> label
+Said = Mapping[str, str]  # number of a picture -> label
 
 
-def read_sheet(path: Path, key: Mapping[int, Asked]) -> dict[int, str]:
+def read_sheet(path: Path, key: Mapping[str, Asked]) -> dict[str, str]:
     """What one person said; a cell that is empty is no answer. Raises InputError."""
-    found: dict[int, str] = {}
+    found: dict[str, str] = {}
     for line, row in read_csv(path).need(SHEET):
-        number = read_number(row["number"], path, line)
+        number, answer = row["number"], row["answer"].lower()
         if number not in key or row["picture"] != key[number].picture:
             raise InputError.at(path, f"{number} is not that picture in the key: another study?", line, "number")
         if number in found:
             raise InputError.at(path, f"{number} is there twice", line, "number")
-        answer = row["answer"].lower()
         if answer and answer not in _ANSWERS:
             raise InputError.at(path, f"{row['answer']!r} is not one of {', '.join(_ANSWERS)}", line, "answer")
         if answer:
@@ -46,9 +44,9 @@ def read_sheet(path: Path, key: Mapping[int, Asked]) -> dict[int, str]:
     return found
 
 
-def majority(sheets: Sequence[Said]) -> dict[int, str]:
+def majority(sheets: Sequence[Said]) -> dict[str, str]:
     """What more people say than its opposite; a tie is no verdict (refused)."""
-    votes: dict[int, Counter[str]] = {}
+    votes: dict[str, Counter[str]] = {}
     for sheet in sheets:
         for number, label in sheet.items():
             votes.setdefault(number, Counter())[label] += 1
@@ -58,54 +56,48 @@ def majority(sheets: Sequence[Said]) -> dict[int, str]:
     }
 
 
-def alpha(sheets: Sequence[Said], classes: Mapping[int, str], counting: Counting) -> dict[str, Any]:
-    """Krippendorff's, over yes and no, with its 95% interval over classes.
-
-    Args:
-        classes: number of each reconstruction -> its class.
-    """
+def alpha(sheets: Sequence[Said], classes: Mapping[str, str], counting: Counting) -> dict[str, Any]:
+    """Krippendorff's, over yes and no, with its 95% interval over ``classes``, by the number of a reconstruction."""
     values = {"yes": 1, "no": 0}
     cells = np.asarray([[values.get(sheet.get(number, ""), MISSING) for number in classes] for sheet in sheets])
     names, place = np.unique(list(classes.values()), return_inverse=True)
     sums = np.zeros((len(names), 3))
     np.add.at(sums, place, alpha_terms(cells.astype(np.int8)))
-    weights = counting.weights(len(names))
-    found = cluster_figure(sums, alpha_of_terms, weights)
+    found = cluster_figure(sums, alpha_of_terms, counting.weights(len(names)))
     return {"alpha": found.value, "ci": {"alpha": found.interval}}
 
 
-def write_rater(folder: Path, said: Said, key: Mapping[int, Asked]) -> None:
+def write_rater(folder: Path, said: Said, key: Mapping[str, Asked]) -> None:
     """As ``cprt mi`` writes those of a judge: FOLDER/SETUP/judge.csv, and controls.csv in every set-up."""
-    asked = [(key[number], label) for number, label in sorted(said.items())]
-    controls = [(a.kind, a.file, a.claims, "", label) for a, label in asked if a.kind != "reconstruction"]
+    controls = []
     of_setup: dict[str, list[Row]] = {}
-    for a, label in asked:
-        if a.kind == "reconstruction":
-            of_setup.setdefault(a.setup, []).append((a.file, a.claims, "", label))
+    for number, asked in key.items():
+        if number in said:
+            row = (asked.file, asked.claims, "", said[number])
+            if asked.kind == "reconstruction":
+                of_setup.setdefault(asked.setup, []).append(row)
+            else:
+                controls.append((asked.kind, *row))
     for setup, rows in of_setup.items():
         write_verdicts(folder / setup, rows, controls)
 
 
-def control_rates(said: Said, key: Mapping[int, Asked]) -> dict[str, Any]:
+def control_rates(said: Said, key: Mapping[str, Asked]) -> dict[str, Any]:
     """Hit and false-alarm rate of a person, of what it answered with yes or no."""
-    controls: dict[str, dict[str, Counter[str]]] = {"positive": {}, "negative": {}}
-    for number, label in said.items():
-        if key[number].kind in controls:
-            controls[key[number].kind].setdefault(key[number].claims, Counter())[label] += 1
-    errors = Errors.of(controls, labels=("yes", "no"))
-    return {
-        name: {"n": share.whole, "rate": share.share, "ci": share.interval}
-        for name, share in (("hit_rate", errors.hits), ("false_alarm_rate", errors.alarms))
-    }
+    rates = {}
+    for name, kind in (("hit_rate", "positive"), ("false_alarm_rate", "negative")):
+        rows = [(key[number].claims, label) for number, label in said.items() if key[number].kind == kind]
+        share = ClusteredShare.of_rows(rows, ("yes",), ("yes", "no"))
+        rates[name] = {"n": share.whole, "rate": share.share, "ci": share.interval}
+    return rates
 
 
 def with_judges(
-    raters: Mapping[str, Said], key: Mapping[int, Asked], run: Path, names: Mapping[str, str], counting: Counting
+    raters: Mapping[str, Said], key: Mapping[str, Asked], run: Path, names: Mapping[str, str], counting: Counting
 ) -> list[dict[str, Any]]:
     """How far what each rater says agrees with every judge of ``run``, on the reconstructions that both answered.
 
-    Args:
-        names: id of a set-up -> its name.
+    ``names``: id of a set-up -> its name.
     """
     judges: dict[str, dict[str, dict[Key, Verdict]]] = {}
     for file in sorted(run.glob("*/*/judge.csv")):
@@ -114,14 +106,11 @@ def with_judges(
     found = []
     for rater, said in raters.items():
         of_setup: dict[str, dict[Key, Verdict]] = {}
-        for number, label in said.items():
-            one = key[number]
+        for one, label in ((key[number], label) for number, label in said.items()):
             if one.kind == "reconstruction":
-                verdict = Verdict(label, one.claims, "")
-                of_setup.setdefault(one.setup, {})[plain_class(one.claims), one.file] = verdict
+                of_rater = of_setup.setdefault(one.setup, {})
+                of_rater[plain_class(one.claims), one.file] = Verdict(label, one.claims, "")
         for judge, setups in judges.items():
-            both = of_setup.keys() & setups.keys()
-            tables = {names.get(id, id): joint(of_setup[id], setups[id], of_setup[id]) for id in sorted(both)}
-            counted = agreement(stacked(pooled(tables)), counting)
-            found.append({"rater": rater, "judge": judge, **counted})
+            tables = {names.get(id, id): table for id, table in shared(of_setup, setups).items()}
+            found.append({"rater": rater, "judge": judge, **agreement(stacked(pooled(tables)), counting)})
     return found

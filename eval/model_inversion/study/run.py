@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,17 +26,10 @@ from cprt.provenance import sign, write_run
 from cprt.records import inside, read_json, write_json
 from cprt.tables import write_csv
 from eval.model_inversion.compare.statistics import private_data
+from eval.model_inversion.compare.table import agreement_line
 from eval.model_inversion.metrics.rates import Counting
 from eval.model_inversion.metrics.show import percent
-from eval.model_inversion.study.answers import (
-    MAJORITY,
-    alpha,
-    control_rates,
-    majority,
-    read_sheet,
-    with_judges,
-    write_rater,
-)
+from eval.model_inversion.study import answers
 from eval.model_inversion.study.sheets import KEY, SHEET, draw, read_key
 
 _INSTRUCTION = """\
@@ -80,17 +73,15 @@ def _draw(args: StudyArguments) -> None:
     for number, places in enumerate(sheets, start=1):
         rows = [(asked[place].number, asked[place].picture, "") for place in places]
         write_csv(out / "sheets" / f"rater{number:02}.csv", SHEET, rows)
-    write_csv(out / "key.csv", KEY, [one.row() for one in asked])
+    write_csv(out / "key.csv", KEY, map(astuple, asked))
     write_text(out / "instruction.txt", _INSTRUCTION)
     write_run("cprt mi-study", out, args, {}, seed=args.seed)
     counts = Counter(one.kind for one in asked)
     pairs = f"{counts['positive']} positive and {counts['negative']} negative"
-    kinds = f"{counts['reconstruction']} reconstructions, {pairs}"
-    print(
-        f"{out / 'sheets'}: {args.people} sheets of {len(sheets[0])} pictures; in all {kinds} controls. Pictures lie "
-        f"in {args.runs}, the key is not for raters. Filled in: cprt mi-study --runs {args.runs} --out {out} "
-        f"--answers {out}/sheets/*.csv"
-    )
+    drawn = f"{args.people} sheets of {len(sheets[0])} pictures; in all {counts['reconstruction']} reconstructions"
+    then = f"cprt mi-study --runs {args.runs} --out {out} --answers {out}/sheets/*.csv"
+    print(f"{out / 'sheets'}: {drawn}, {pairs} controls. ", end="")
+    print(f"Pictures lie in {args.runs}, the key is not for raters. Filled in: {then}")
 
 
 def _evaluate(args: StudyArguments) -> None:
@@ -98,15 +89,14 @@ def _evaluate(args: StudyArguments) -> None:
     key = read_key(out / "key.csv")
     names = [Path(path).stem for path in args.answers]
     doubled = [name for name, count in Counter(names).items() if count > 1]
-    if doubled or MAJORITY in names:
-        raise InputError(
-            f"answers: {(doubled or [MAJORITY])[0]!r} cannot be the name of a rater's sheet, or is there twice"
-        )
-    said = {name: read_sheet(Path(path), key) for name, path in zip(names, args.answers, strict=True)}
-    everybody = majority(list(said.values()))
+    if doubled or answers.MAJORITY in names:
+        odd = (doubled or [answers.MAJORITY])[0]
+        raise InputError(f"answers: {odd!r} cannot be the name of a rater's sheet, or is there twice")
+    said = {name: answers.read_sheet(Path(path), key) for name, path in zip(names, args.answers, strict=True)}
+    everybody = answers.majority(list(said.values()))
     sign("cprt mi-study", out / "run.json")
-    for name, of_rater in {**said, MAJORITY: everybody}.items():
-        write_rater(out / "raters" / name, of_rater, key)
+    for name, of_rater in {**said, answers.MAJORITY: everybody}.items():
+        answers.write_rater(out / "raters" / name, of_rater, key)
     manifest = read_json(judges / "setups.json")
     if not isinstance(manifest, list) or not all(isinstance(inside(row).get("name"), str) for row in manifest):
         raise InputError.at(judges / "setups.json", "is not as cprt mi writes it")
@@ -120,19 +110,15 @@ def _evaluate(args: StudyArguments) -> None:
     counting = Counting(resamples=args.resamples, seed=args.seed)
     report = {
         "raters": {
-            name: {
-                "answered": len(of_rater),
-                "labels": dict(Counter(of_rater.values())),
-                **control_rates(of_rater, key),
-            }
-            for name, of_rater in said.items()
+            name: {"answered": len(of), "labels": dict(Counter(of.values())), **answers.control_rates(of, key)}
+            for name, of in said.items()
         },
         "majority": {
             "labels": dict(Counter(everybody[number] for number in classes if number in everybody)),
-            **control_rates(everybody, key),
+            **answers.control_rates(everybody, key),
         },
-        **alpha(list(said.values()), classes, counting),
-        "judges": with_judges({MAJORITY: everybody, **said}, key, judges, setups, counting),
+        **answers.alpha(list(said.values()), classes, counting),
+        "judges": answers.with_judges({answers.MAJORITY: everybody, **said}, key, judges, setups, counting),
     }
     write_json(out / "study.json", report)
     inputs = {f"answers of {name}": path for name, path in zip(names, args.answers, strict=True)}
@@ -147,10 +133,7 @@ def _print(report: Mapping[str, Any], out: Path, judges: Path) -> None:
         rates = [percent(row[rate]["rate"], row[rate]["ci"]) for rate in ("hit_rate", "false_alarm_rate")]
         print(f"  {name}: {row['answered']} answers; yes to pairs of one class {rates[0]}, of two {rates[1]}")
     for row in report["judges"]:
-        print(
-            f"  {row['rater']} and {row['judge']}: kappa {show(row['kappa'], row['ci']['kappa'])}, same verdict "
-            f"{percent(row['agreement'], row['ci']['agreement'])} of {row['n']}"
-        )
+        print(f"  {agreement_line({**row, 'judges': [row['rater'], row['judge']]})}")
     print(f"  raters as judges beside E: cprt mi-compare --runs {judges} {out / 'raters'} --standard ... --out ...")
 
 

@@ -37,7 +37,8 @@ def settings() -> Settings:
 @pytest.fixture(scope="session")
 def bench(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Bench:
     """The demo's collection, networks and their configurations, with smaller settings; nobody has looked at it yet."""
-    from eval.model_inversion.demo.run import make, write_classifiers
+    from eval.model_inversion.demo.bench import make
+    from eval.model_inversion.demo.run import write_classifiers
 
     out = tmp_path_factory.mktemp("demo_mi")
     make(out, settings)

@@ -33,11 +33,11 @@ from cprt.models.ask import answer_batch
 from cprt.models.local import LocalModel
 from cprt.models.response_cache import read_cache
 from cprt.models.spec import Request, Response
+from eval.model_inversion.judge.asked import summarise
 from eval.model_inversion.judge.degrade import sharpness
 from eval.model_inversion.judge.drawing import GAP, TILE
 from eval.model_inversion.judge.prompts import OURS, SUBJECTS
 from eval.model_inversion.judge.run import main
-from eval.model_inversion.judge.summary import summarise
 
 ANSWERS = (
     "Yes",

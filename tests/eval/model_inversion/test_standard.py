@@ -24,9 +24,8 @@ from eval.model_inversion.demo.bench import images_folder, private_folder, setup
 from eval.model_inversion.demo.networks import stack
 from eval.model_inversion.metrics.join import read_naturals
 from eval.model_inversion.standard import run as standard
-from eval.model_inversion.standard.accuracy import accuracies
 from eval.model_inversion.standard.features import frechet_distance
-from eval.model_inversion.standard.outputs import Outputs
+from eval.model_inversion.standard.outputs import Outputs, accuracies
 
 
 @pytest.fixture

@@ -180,7 +180,7 @@ def test_everybody_gets_as_many_and_pictures_get_equally_many():
     [
         ({"answer": "maybe"}, "field 'answer': 'maybe' is not one of yes, no, unsure"),
         ({"number": "99"}, "field 'number': 99 is not that picture in the key: another study?"),
-        ({"number": "x"}, "field 'number': 'x' is not the number of a picture"),
+        ({"number": "x"}, "field 'number': x is not that picture in the key"),
         ({"picture": "p.jpg"}, "is not that picture in the key"),
         ({"answer": ""}, "has no answers in it"),
     ],
