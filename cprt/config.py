@@ -94,12 +94,16 @@ def parse(
             args=argv, look_for_args_file=False, return_remaining_strings=True
         )
         for row in parsed:
-            _check_rules(row)
+            for field in dataclasses.fields(row):
+                if (wrong := complaint(getattr(row, field.name), field.metadata)) is not None:
+                    raise ValueError(f"{field.name}{'' if wrong.startswith('must') else ':'} {wrong}")
     except Usage as error:
         raise InputError(str(error)) from error
     except (ValueError, TypeError, ImportError) as error:  # a __post_init__ that refuses, or lacks a package
         where = f"{config}: " if config else ""
         raise InputError(_unknown_option(parser, argv) + where + " ".join(str(error).split())) from error
+    if unknown:
+        raise InputError(f"unknown argument {unknown[0]}{_near_option(unknown[0], _options(kinds))}")
     for row in parsed:
         for field in dataclasses.fields(row):
             value = getattr(row, field.name)
@@ -107,10 +111,6 @@ def parse(
                 raise InputError(f"{field.name}: {value!r} holds a NUL character, or is not UTF-8")
             if value == "" and field.default != "":  # a variable of the shell that is not set
                 raise InputError(f"{field.name}: is empty")
-    if unknown:
-        raise InputError(f"unknown argument {unknown[0]}{_near_option(unknown[0], _options(kinds))}")
-    for row in parsed:
-        for field in dataclasses.fields(row):
             if field.name == "out" and row.out is not None:
                 read = {name: value for name, value in vars(row).items() if name != "out"}
                 check_output(prog or "", row.out, field.metadata.get("writes"), {**read, "config": config})
@@ -123,11 +123,9 @@ def _unknown_option(parser: argparse.ArgumentParser, argv: Sequence[str]) -> str
     Most often it is what was meant: a name misspelt is a required one missing.
     """
     known = parser._option_string_actions
-    for word in itertools.takewhile(lambda word: word != "--", argv):
-        name = word.partition("=")[0]
-        if name.startswith("--") and " " not in name and name not in known:
-            return f"unknown argument {name}{_near_option(name, {option.lstrip('-') for option in known})}; "
-    return ""
+    names = (word.partition("=")[0] for word in itertools.takewhile(lambda word: word != "--", argv))
+    name = next((one for one in names if one.startswith("--") and " " not in one and one not in known), None)
+    return f"unknown argument {name}{_near_option(name, {one.lstrip('-') for one in known})}; " if name else ""
 
 
 def _near_option(word: str, options: Iterable[str]) -> str:
@@ -136,12 +134,6 @@ def _near_option(word: str, options: Iterable[str]) -> str:
 
 
 _OURS = ("writes", *RULES)  # of a field's metadata, and no business of argparse
-
-
-def _check_rules(row: Any) -> None:
-    for field in dataclasses.fields(row):
-        if (wrong := complaint(getattr(row, field.name), field.metadata)) is not None:
-            raise ValueError(f"{field.name}{'' if wrong.startswith('must') else ':'} {wrong}")
 
 
 _STRICT: dict[str, Callable[[str], Any]] = {"int": whole, "float": number}
@@ -280,10 +272,9 @@ def check_values(values: Mapping[str, tuple[Any, int | None]], kinds: Sequence[t
 
 def _options(kinds: Sequence[type]) -> dict[str, tuple[Any, Any]]:
     """Option name -> (type hint, choices or None)."""
-    options = {}
-    for kind in kinds:
-        hints = typing.get_type_hints(kind)
-        for field in dataclasses.fields(kind):
-            if field.init:
-                options[field.name] = hints[field.name], field.metadata.get("choices")
-    return options
+    return {
+        field.name: (hints[field.name], field.metadata.get("choices"))
+        for kind, hints in ((kind, typing.get_type_hints(kind)) for kind in kinds)
+        for field in dataclasses.fields(kind)
+        if field.init
+    }

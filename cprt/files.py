@@ -31,14 +31,24 @@ _KINDS = {
 }
 
 
-def kind_of(path: str | Path) -> str:
-    """What a path is: a file, a folder, a pipe, a socket or a device. Raises InputError where there is nothing."""
+@contextmanager
+def _reading(path: str | Path) -> Iterator[None]:
+    """Whatever a system or a file has against being read becomes an InputError."""
     try:
-        return _KINDS.get(stat.S_IFMT(os.stat(path).st_mode), "a file")
+        yield
     except OSError as error:
         raise InputError.at(path, error.strerror or "cannot be read") from error
-    except ValueError as error:  # a NUL in its name, or half a surrogate pair
-        raise InputError.at(path, "is no file name") from error
+    except UnicodeDecodeError as error:
+        raise InputError.at(path, "is not text in UTF-8") from error
+
+
+def kind_of(path: str | Path) -> str:
+    """What a path is: a file, a folder, a pipe, a socket or a device. Raises InputError where there is nothing."""
+    with _reading(path):
+        try:
+            return _KINDS.get(stat.S_IFMT(os.stat(path).st_mode), "a file")
+        except ValueError as error:  # a NUL in its name, or half a surrogate pair
+            raise InputError.at(path, "is no file name") from error
 
 
 def open_file(path: str | Path) -> BinaryIO:
@@ -46,21 +56,14 @@ def open_file(path: str | Path) -> BinaryIO:
     kind = kind_of(path)
     if kind != "a file":
         raise InputError.at(path, f"is {kind}, not a file")
-    try:
+    with _reading(path):
         return open(path, "rb")
-    except OSError as error:
-        raise InputError.at(path, error.strerror or "cannot be read") from error
 
 
 def read_text(path: str | Path) -> str:
     """A text file in UTF-8, with or without a byte order mark. Raises InputError."""
-    try:
-        with open_file(path) as file:
-            return file.read().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError.at(path, "is not text in UTF-8") from error
-    except OSError as error:
-        raise InputError.at(path, error.strerror or "cannot be read") from error
+    with _reading(path), open_file(path) as file:
+        return file.read().decode("utf-8-sig")
 
 
 def without_halves(text: str) -> str:
@@ -97,6 +100,14 @@ def read_yaml(path: str | Path) -> Any:
     for aliases that unfold to more than a configuration holds.
     """
     return read_yaml_lines(path)[0]
+
+
+def read_mapping(path: str | Path, of: str = "") -> dict[str, Any]:
+    """A YAML file that holds a mapping, ``of`` what an error says. Raises InputError."""
+    content = read_yaml(path)
+    if not isinstance(content, dict):
+        raise InputError.at(path, f"must be a mapping{of}")
+    return content
 
 
 def read_yaml_lines(path: str | Path) -> tuple[Any, dict[str | int, int]]:
@@ -225,11 +236,7 @@ def write_parts(path: str | Path, parts: Iterable[str | bytes]) -> None:
 def lock(descriptor: int, place: str | Path, choose: str = "") -> None:
     """Keep other runs out of a file or folder for as long as this descriptor is open, at most until the process ends.
 
-    Args:
-        place: what the error names.
-        choose: the option by which another place is chosen.
-
-    Raises InputError when another run holds it.
+    Raises InputError when another run holds it: names the ``place``, and the option to ``choose`` another by.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

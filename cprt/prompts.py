@@ -101,21 +101,15 @@ _QUESTIONS = {
 
 @dataclass(frozen=True)
 class Prompt:
-    """One prompt, ready for any photo. ``policy`` is the shared prefix, ``question`` follows it.
-
-    Attributes:
-        target: what is to be answered, "score" or "attributes".
-        photo: where the photo stands, first, last, or ``between`` policy and question.
-        score_key: under which a JSON answer states the score.
-    """
+    """One prompt, ready for any photo. ``policy`` is the shared prefix, ``question`` follows it."""
 
     name: str
-    target: str
+    target: str  # what is to be answered, "score" or "attributes"
     policy: str
     question: str
     faces_anonymised: bool = False
-    photo: str = "between"
-    score_key: str = "score"
+    photo: str = "between"  # policy and question, or first, or last
+    score_key: str = "score"  # under which a JSON answer states the score
 
     def __post_init__(self) -> None:
         if (found := _PLACEHOLDER.search(self.policy + self.question)) is not None:
@@ -148,16 +142,18 @@ def build(
 ) -> Prompt:
     """The prompt ``name`` (one of ``PROMPTS``, or a YAML file) that asks for ``target`` (score, attributes).
 
-    With ``faces_anonymised`` the model is to assume that no face can be recognised (paper 5.4.1).
-    Raises InputError for another name, for ``attributes`` without the taxonomy, whose keys the answer needs, and for a
-    file that cannot be used.
+    With ``faces_anonymised`` the model is to assume that no face can be recognised (paper 5.4.1). Raises InputError for
+    another name, a file that cannot be used, and ``attributes`` without the taxonomy, whose keys the answer needs.
     """
     if target not in TARGETS:
         raise InputError(f"target {target!r} is not one of {', '.join(TARGETS)}")
     if target == "attributes" and name != "taxonomy":
         raise InputError(f"target 'attributes' needs prompt 'taxonomy': {name!r} does not tell the model their keys")
     if name not in PROMPTS:
-        own = _read(name)
+        if not name.endswith((".yaml", ".yml")):
+            known = ", ".join(PROMPTS)
+            raise InputError(f"prompt {name!r} is neither one of {known} nor a YAML file{suggestion(name, PROMPTS)}")
+        own = _checked(read_yaml(name), name)
         return assuming_faces_anonymised(own, taxonomy) if faces_anonymised else own
     parts = [_TASK, _DIRECT if name == "zero_shot" else _SCALE]
     if name == "intuition":
@@ -192,14 +188,6 @@ def assuming_faces_anonymised(prompt: Prompt, taxonomy: Taxonomy | None) -> Prom
     return replace(prompt, policy=f"{prompt.policy}\n{_FACES_ANONYMISED}", faces_anonymised=True)
 
 
-def _read(file: str) -> Prompt:
-    """The prompt in a user's file. Raises InputError."""
-    if not file.endswith((".yaml", ".yml")):
-        known = ", ".join(PROMPTS)
-        raise InputError(f"prompt {file!r} is neither one of {known} nor a YAML file{suggestion(file, PROMPTS)}")
-    return _checked(read_yaml(file), file)
-
-
 _OF_ITS_OWN = "a name of its own, of letters, digits, '.', '_' and '-'"
 _OWN_FIELDS = ("policy", "question", "photo", "score_key")  # of a prompt from a file, besides its name
 
@@ -223,7 +211,7 @@ def _checked(content: Any, file: str) -> Prompt:
 def arrange(messages: Messages, model_type: str) -> Messages:
     """The same messages with the image where the model family ``model_type`` (its config's) wants it.
 
-    Everything that renders a prompt (training, evaluation, serving) goes through here, so that all see the same text.
+    Everything that renders a prompt goes through here, so that all see the same text.
     """
     messages = copy.deepcopy(messages)
     if model_type in _IMAGE_FIRST:

@@ -52,8 +52,7 @@ def run_record(
 
     Args:
         stage: what makes it, such as ``cprt eval``; the record's ``command`` begins with it.
-        config: the resolved options, a dataclass or a mapping.
-        inputs: name -> file that was read, or None; its SHA-256 is recorded.
+        config: the resolved options; inputs: name -> file that was read, or None; its SHA-256 is recorded.
         facts: whatever else a reader needs (seed, base model, prompt digest, counts), JSON-ready.
     """
     resolved = _without_addresses(config if isinstance(config, Mapping) else dataclasses.asdict(config))
@@ -119,10 +118,7 @@ def made_by(record: str | Path) -> str:
 
 
 def sign(stage: str, record: str | Path) -> None:
-    """Write the run record, still without what was run, before anything it stands beside.
-
-    A run that was killed then finds its own work again.
-    """
+    """Write the run record before anything it stands beside: a run that was killed finds its own work again."""
     if not Path(record).exists():
         write_json(record, run_record(stage, {}))
 
@@ -138,11 +134,9 @@ def model_digest(folder: str | Path) -> str:
 
     ``run.json`` is left out: it says when a model was made, not what it is.
     """
-    digest = hashlib.sha256()
-    for path in sorted({path for pattern in _MODEL_FILES for path in Path(folder).glob(pattern)}):
-        if path.name not in ("run.json", "trainer_state.json"):
-            digest.update(f"{path.name} {file_digest(path)}\n".encode())
-    return digest.hexdigest()
+    found = {path for pattern in _MODEL_FILES for path in Path(folder).glob(pattern)}
+    files = sorted(path for path in found if path.name not in ("run.json", "trainer_state.json"))
+    return hashlib.sha256("".join(f"{path.name} {file_digest(path)}\n" for path in files).encode()).hexdigest()
 
 
 def _arguments(stage: str) -> list[str]:

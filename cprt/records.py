@@ -17,7 +17,7 @@ from cprt.files import is_safe_path, read_text, without_halves, write_parts, wri
 from cprt.taxonomy import Taxonomy
 from cprt.values import WORDS, is_number, read_fields, ruled
 
-Row = TypeVar("Row", "Label", "Pair", "Prediction")
+Row = TypeVar("Row", "Label", "Pair", "Annotation", "Prediction")
 _UNIT: dict[str, Any] = {"least": 0, "most": 1}
 _LEVEL: dict[str, Any] = {"least": 1, "most": 4}
 _LEFT_OUT: dict[str, Any] = {"left_out": True}  # of a row, where it is None
@@ -25,14 +25,6 @@ _LEFT_OUT: dict[str, Any] = {"left_out": True}  # of a row, where it is None
 
 def _is_unit(value: Any) -> bool:
     return is_number(value) and 0 <= value <= 1
-
-
-def _are_units(value: dict[str, float]) -> bool:
-    return all(map(_is_unit, value.values()))
-
-
-def _is_band(value: Any) -> bool:
-    return len(value) == 2 and all(map(_is_unit, value)) and value[0] <= value[1]
 
 
 def _are_lists(value: Any) -> bool:
@@ -61,15 +53,18 @@ def _is_content(content: Any) -> bool:
     )
 
 
-def _is_one_path(value: list[str]) -> bool:
-    return len(value) == 1 and is_safe_path(value[0])
-
-
 _STATUS = STATUSES.__contains__, f"one of {', '.join(STATUSES)}"
 _INSIDE = is_safe_path, "a relative path inside the image folder"
 _MESSAGES = _are_messages, "a list of messages, each with role and content: a text, or parts with a type"
-_BAND = _is_band, "two numbers from 0 to 1, the lower one first"
-_PROBABILITIES = _are_units, "an object of numbers from 0 to 1"
+_BAND = (
+    lambda value: len(value) == 2 and all(map(_is_unit, value)) and value[0] <= value[1],
+    "two numbers from 0 to 1, the lower one first",
+)
+_PROBABILITIES = (lambda value: all(map(_is_unit, value.values()))), "an object of numbers from 0 to 1"
+_ONE_PATH = (
+    lambda value: len(value) == 1 and is_safe_path(value[0]),
+    "a list of one relative path inside the image folder",
+)
 _LISTS = _are_lists, "a list of attributes with probability and score"
 
 
@@ -97,7 +92,7 @@ class Pair:
     """One instruction-response pair for SFT, in TRL's prompt/completion form. ``level`` and ``score`` are the truth."""
 
     id: str = ruled(matches=WORDS)
-    images: list[str] = ruled(holds=(_is_one_path, "a list of one relative path inside the image folder"))
+    images: list[str] = ruled(holds=_ONE_PATH)
     prompt: list[dict[str, Any]] = ruled(holds=_MESSAGES)
     completion: list[dict[str, Any]] = ruled(holds=_MESSAGES)
     level: int | None = ruled(None, **_LEVEL)
@@ -118,13 +113,11 @@ class Annotation:
 class Prediction:
     """One answer of one model. Scores are null unless ``status`` is ok; ``error`` says what went wrong.
 
-    What only structured answers have is left out of other rows:
+    What only structured answers have is left out of other rows: ``willing`` (``cprt.models.decoding.grammar.Held``),
+    and what follows from probabilities of lists of attributes (``cprt.guidance.risk.Risk``):
 
     Attributes:
-        willing: the share of the answer's probability that a free model gives it, 1 where the form forbade nothing that
-            it would have written (``cprt.models.decoding.grammar.Held``). None at an endpoint.
-        mean_score, level_mean_score, likeliest_score: by the exact function from probabilities of lists of attributes
-            (``cprt.guidance.risk.Risk``): over all lists, those of the most probable level, the most probable one.
+        mean_score, level_mean_score, likeliest_score: over all lists, those of the most probable level, the first one.
         score_deviation, score_band: standard deviation over all lists, and between which scores 90% of them lie.
         list_mass: the probability of the lists that were found.
         attribute_probabilities: key -> probability that it is present.
@@ -157,37 +150,36 @@ class Prediction:
 
 
 def read_labels(path: str | Path, taxonomy: Taxonomy | None = None, needed: Collection[str] = ()) -> list[Label]:
-    """All rows of a labels file. Raises InputError, also for an id that is there twice and for a file without rows.
+    """All rows of a labels file; of image and labels, none may lack what is ``needed``.
 
-    ``needed``: of image and labels, what no row may lack.
+    Raises InputError, also for an id that is there twice and for a file without rows.
     """
     keys = (taxonomy or Taxonomy.default()).keys
 
-    def check(row: Label, fail: Fail) -> None:
-        for name in needed:
-            if getattr(row, name) is None:
-                raise fail(name, "is missing")
-        if row.labels is not None:
-            check_labels(row.labels, keys, fail)
+    def wrong(row: Label) -> Wrong:
+        absent = next((name for name in needed if getattr(row, name) is None), None)
+        return (absent, "is missing") if absent else wrong_labels(row.labels, keys)
 
-    return _read(path, Label, check, "; cprt labels makes them of CPRT-Bench's files and of tables")
+    return _each_once(path, _rows(path, Label, wrong, "; cprt labels makes them of CPRT-Bench's files and of tables"))
 
 
-def check_labels(labels: Mapping[str, Any], keys: Collection[str], fail: Fail) -> None:
-    """Raises what ``fail`` makes where there are other keys than those of the taxonomy, or other values than labels."""
-    for key in labels:
+def wrong_labels(labels: Mapping[str, Any] | None, keys: Collection[str]) -> Wrong:
+    """Where there are other keys than those of the taxonomy, or other values than labels."""
+    if labels is None:
+        return None
+    for key in (*labels, *keys):
         if key not in keys:
-            raise fail(f"labels.{key}", "is not an attribute of the taxonomy")
-    for key in keys:
+            return f"labels.{key}", "is not an attribute of the taxonomy"
         if key not in labels:
-            raise fail(f"labels.{key}", "is missing")
+            return f"labels.{key}", "is missing"
         if isinstance(labels[key], bool) or labels[key] not in (0, 0.5, 1):
-            raise fail(f"labels.{key}", f"{labels[key]!r} is not 0, 0.5 or 1")
+            return f"labels.{key}", f"{labels[key]!r} is not 0, 0.5 or 1"
+    return None
 
 
 def read_pairs(path: str | Path) -> list[Pair]:
     """All rows of a pairs file. Raises InputError."""
-    return _read(path, Pair)
+    return _each_once(path, _rows(path, Pair))
 
 
 def read_predictions(path: str | Path) -> list[Prediction]:
@@ -196,11 +188,12 @@ def read_predictions(path: str | Path) -> list[Prediction]:
     Raises InputError, also for a score beside another status: what was not read must not be counted.
     """
 
-    def check(row: Prediction, fail: Fail) -> None:
-        if (row.status == "ok") != (row.score is not None):
-            raise fail("score", "is missing" if row.score is None else f"must be null where status is {row.status}")
+    def wrong(row: Prediction) -> Wrong:
+        if (row.status == "ok") == (row.score is not None):
+            return None
+        return "score", "is missing" if row.score is None else f"must be null where status is {row.status}"
 
-    return _read(path, Prediction, check)
+    return _each_once(path, _rows(path, Prediction, wrong))
 
 
 def column(predictions: Iterable[Prediction], name: str) -> dict[str, Any]:
@@ -210,47 +203,45 @@ def column(predictions: Iterable[Prediction], name: str) -> dict[str, Any]:
 
 def read_annotations(path: str | Path) -> list[tuple[int, Annotation]]:
     """(line, row) of the rows that ``cprt annotate`` writes. Raises InputError, also for a file without rows."""
-    rows = [(line, read_fields(Annotation, row, path, line, loose=True)) for line, row in read_jsonl(path)]
-    for line, row in rows:
-        if (row.status == "ok") != (row.labels is not None):
-            raise InputError.at(path, "must be an object where status is ok, null elsewhere", line, "labels")
-    if not rows:
-        raise InputError.at(path, "has no rows")
-    return rows
+
+    def wrong(row: Annotation) -> Wrong:
+        if (row.status == "ok") == (row.labels is not None):
+            return None
+        return "labels", "must be an object where status is ok, null elsewhere"
+
+    return _rows(path, Annotation, wrong)
 
 
-Fail = Callable[[str, str], InputError]  # from a field and a message
+Wrong = tuple[str, str] | None  # a field of a row, and what is wrong with it
 
 
-def _fail(path: str | Path, line: int, field: str, message: str) -> InputError:
-    return InputError.at(path, message, line, field)
-
-
-def _read(
-    path: str | Path,
-    kind: type[Row],
-    check: Callable[[Row, Fail], None] = lambda row, fail: None,
-    origin: str = "",
-) -> list[Row]:
-    rows: list[Row] = []
-    seen: dict[str, int] = {}
+def _rows(
+    path: str | Path, kind: type[Row], wrong: Callable[[Row], Wrong] = lambda row: None, origin: str = ""
+) -> list[tuple[int, Row]]:
+    """(line, row), at least one."""
+    rows = []
     for line, content in read_jsonl(path, origin):
         row = read_fields(kind, content, path, line, loose=True)
-        check(row, partial(_fail, path, line))
-        if row.id in seen:
-            raise InputError.at(path, f"{row.id!r} is there already in line {seen[row.id]}", line, "id")
-        seen[row.id] = line
-        rows.append(row)
+        if (found := wrong(row)) is not None:
+            raise InputError.at(path, found[1], line, found[0])
+        rows.append((line, row))
     if not rows:
         raise InputError.at(path, "has no rows")
     return rows
+
+
+def _each_once(path: str | Path, rows: Iterable[tuple[int, Row]]) -> list[Row]:
+    first: dict[str, int] = {}
+    for line, row in rows:
+        if first.setdefault(row.id, line) != line:
+            raise InputError.at(path, f"{row.id!r} is there already in line {first[row.id]}", line, "id")
+    return [row for _, row in rows]
 
 
 def read_jsonl(path: str | Path, origin: str = "") -> Iterator[tuple[int, dict[str, Any]]]:
     """(line number, object) for every line that is not blank. Raises InputError.
 
-    Args:
-        origin: what makes such files, for the error about a file of one JSON value.
+    ``origin``: what makes such files, for the error about a file of one JSON value.
     """
     text = read_text(path)
     # Lines end at \n alone: str.splitlines also cuts at characters that a JSON string may hold unescaped.
@@ -315,7 +306,7 @@ def parse_json(text: str, path: str | Path, line: int | None = None) -> Any:
 
     try:
         value = json.loads(text, object_pairs_hook=once, parse_constant=finite, parse_float=finite)
-        return _whole_text(value) if _HALF.search(text) else value
+        return with_texts(value, without_halves) if _HALF.search(text) else value
     except json.JSONDecodeError as error:
         raise InputError.at(path, f"not valid JSON: {error.msg}", line=line or error.lineno) from error
     except (ValueError, RecursionError) as error:
@@ -325,14 +316,14 @@ def parse_json(text: str, path: str | Path, line: int | None = None) -> Any:
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")  # how JSON may spell half a surrogate pair, and always half of a whole one
 
 
-def _whole_text(value: Any) -> Any:
-    """A JSON value with ``without_halves`` for every text in it."""
+def with_texts(value: Any, changed: Callable[[str], str]) -> Any:
+    """A JSON value with every text in it, keys included, changed."""
     if isinstance(value, str):
-        return without_halves(value)
-    if isinstance(value, list):
-        return [_whole_text(item) for item in value]
-    if isinstance(value, dict):
-        return {without_halves(key): _whole_text(item) for key, item in value.items()}
+        return changed(value)
+    if isinstance(value, list | tuple):
+        return [with_texts(item, changed) for item in value]
+    if isinstance(value, Mapping):
+        return {changed(key): with_texts(item, changed) for key, item in value.items()}
     return value
 
 

@@ -46,13 +46,10 @@ def severity(counts: Sequence[int], taxonomy: Taxonomy | None = None) -> Severit
 
 
 def severities(labels: ArrayLike, taxonomy: Taxonomy | None = None) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Severity of many images at once.
+    """(N,) levels and (N,) scores of many images at once.
 
-    Args:
-        labels: (N, A) array of 0, 0.5 (ambiguous, counts as absent, paper 4.1) and 1, columns as taxonomy.attributes.
-
-    Returns:
-        (N,) levels and (N,) scores. Raises ValueError on another shape or another value.
+    ``labels``: (N, A) of 0, 0.5 (ambiguous, counts as absent, paper 4.1) and 1, columns as taxonomy.attributes. Raises
+    ValueError on another shape or another value.
     """
     taxonomy = taxonomy or Taxonomy.default()
     matrix = np.asarray(labels)

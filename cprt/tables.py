@@ -17,19 +17,12 @@ csv.field_size_limit(2**31 - 1)  # of the whole process; by default 128 KiB, and
 
 @dataclass(frozen=True)
 class Table:
-    """A CSV file as it is read, before anybody says which columns it needs.
-
-    Attributes:
-        line: of the header.
-        columns: its names in lower case, without spaces around them.
-        cells: (line on which it starts, cells) of every row below. Cells are kept as they are, with their line breaks;
-            only spaces and tabs around them go.
-    """
+    """A CSV file as it is read, before anybody says which columns it needs."""
 
     path: str | Path
-    line: int
-    columns: list[str]
-    cells: list[tuple[int, list[str]]]
+    line: int  # of the header
+    columns: list[str]  # names in lower case, without spaces around them
+    cells: list[tuple[int, list[str]]]  # (line on which it starts, cells without blanks around them) of every row below
 
     @property
     def rows(self) -> list[tuple[int, dict[str, str]]]:

@@ -17,14 +17,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from cprt.errors import InputError
-from cprt.files import read_yaml
+from cprt.files import read_mapping
 from cprt.values import WORDS, read_fields, ruled
 
 LEVELS = (1, 2, 3, 4)
@@ -33,19 +33,12 @@ _PUBLISHED = Path(__file__).with_name("taxonomy.yaml")
 
 @dataclass(frozen=True)
 class Attribute:
-    """One privacy attribute.
+    """One privacy attribute."""
 
-    Attributes:
-        key: what files call it.
-        level: of severity, 1 is the most severe.
-        question: its yes/no question.
-        name: what pages call it.
-    """
-
-    key: str = ruled(matches=(r"[a-z][a-z0-9_]*", "a lower_case_name"))
-    level: int = ruled(least=1, most=4)
-    question: str = ruled(matches=WORDS)
-    name: str = ruled("", matches=(WORDS[0] + "|", WORDS[1]))
+    key: str = ruled(matches=(r"[a-z][a-z0-9_]*", "a lower_case_name"))  # what files call it
+    level: int = ruled(least=1, most=4)  # of severity, 1 is the most severe
+    question: str = ruled(matches=WORDS)  # to be answered yes or no
+    name: str = ruled("", matches=(WORDS[0] + "|", WORDS[1]))  # what pages call it
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", self.name or self.key.replace("_", " "))
@@ -74,31 +67,22 @@ class Taxonomy:
     @cache
     def default() -> Taxonomy:
         """The published taxonomy."""
-        return _parse(_read_mapping(_PUBLISHED), _PUBLISHED)
+        return _parse(read_mapping(_PUBLISHED), _PUBLISHED)
 
     @staticmethod
     def load(path: str | Path | None = None) -> Taxonomy:
         """The published taxonomy, or its extension by the YAML at ``path``. Raises InputError."""
         if path is None:
             return Taxonomy.default()
-        extension, published = _read_mapping(path), _read_mapping(_PUBLISHED)
-        unknown = sorted(set(extension) - {"name", "remove", "attributes", "bands"})
-        if unknown:
-            raise InputError.at(
-                path, "unknown key; an extension has name, remove, attributes and bands", field=unknown[0]
-            )
-        for name in ("remove", "attributes", "bands"):
-            if not isinstance(extension.get(name, []), list):
-                raise InputError.at(path, "must be a list", field=name)
-        removed = extension.get("remove", [])
-        missing = [key for key in removed if key not in Taxonomy.default().keys]
+        extension, published = read_fields(_Extension, read_mapping(path), path), read_mapping(_PUBLISHED)
+        missing = [key for key in extension.remove if key not in Taxonomy.default().keys]
         if missing:
             raise InputError.at(path, f"{missing[0]!r} is not in the published taxonomy", field="remove")
-        kept = [row for row in published["attributes"] if row["key"] not in removed]
+        kept = [row for row in published["attributes"] if row["key"] not in extension.remove]
         merged = {
-            "name": extension.get("name", f"CPRT extended by {Path(path).name}"),
-            "levels": _with_bands(published["levels"], extension.get("bands"), path),
-            "attributes": kept + extension.get("attributes", []),
+            "name": extension.name or f"CPRT extended by {Path(path).name}",
+            "levels": _with_bands(published["levels"], extension.bands, path),
+            "attributes": kept + extension.attributes,
         }
         return _parse(merged, path)
 
@@ -151,18 +135,18 @@ class Taxonomy:
 
     @staticmethod
     def decide(q1: bool, q2: bool, q3: bool, q4: bool) -> int | None:
-        """The decision tree of Figure 2: the first question answered yes gives the level.
-
-        None when every answer is no: then the thing in question is no privacy attribute at all.
-        """
+        """The decision tree of Figure 2: the first question answered yes gives the level; None where none is."""
         return next((level for level, yes in zip(LEVELS, (q1, q2, q3, q4), strict=True) if yes), None)
 
 
-def _read_mapping(path: str | Path) -> dict[str, Any]:
-    content = read_yaml(path)
-    if not isinstance(content, dict):
-        raise InputError.at(path, "must be a mapping")
-    return content
+@dataclass(frozen=True)
+class _Extension:
+    """A user's own file."""
+
+    name: Any = None
+    remove: list[Any] = field(default_factory=list)
+    attributes: list[Any] = field(default_factory=list)
+    bands: list[Any] | None = None
 
 
 def _with_bands(levels: list[dict[str, Any]], bands: list[Any] | None, path: str | Path) -> list[dict[str, Any]]:

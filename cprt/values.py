@@ -57,6 +57,16 @@ def is_number(value: Any) -> bool:
     return isinstance(value, float) and math.isfinite(value)
 
 
+# Types as they are called, and what is of one.
+_PLAIN: dict[Any, tuple[str, Callable[[Any], bool]]] = {
+    type(None): ("null", lambda value: value is None),
+    bool: ("true or false", lambda value: isinstance(value, bool)),
+    int: ("a whole number", lambda value: isinstance(value, int) and not isinstance(value, bool)),
+    float: ("a number", is_number),
+    str: ("a text", lambda value: isinstance(value, str)),
+}
+
+
 def fits(value: Any, hint: Any) -> bool:
     """Whether a value from YAML has the type that a dataclass field declares."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
@@ -68,16 +78,8 @@ def fits(value: Any, hint: Any) -> bool:
         return fits(value, arguments[0]) and all(len(value) == n for n in hint.__metadata__ if isinstance(n, int))
     if origin is typing.Literal:
         return value in arguments
-    if hint is type(None):
-        return value is None
-    if hint is bool:
-        return isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    if hint is float:
-        return is_number(value)
-    if hint is str:
-        return isinstance(value, str)
+    if hint in _PLAIN:
+        return _PLAIN[hint][1](value)
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return value in [member.value for member in hint]
     if (origin or hint) in (list, tuple):
@@ -93,9 +95,8 @@ def describe(hint: Any) -> str:
         return " or ".join(describe(argument) for argument in arguments)
     if origin is typing.Literal:
         return "one of " + ", ".join(map(str, arguments))
-    names = {type(None): "null", bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
-    if hint in names:
-        return names[hint]
+    if hint in _PLAIN:
+        return _PLAIN[hint][0]
     if origin is typing.Annotated:
         return f"{describe(arguments[0])} of {hint.__metadata__[0]}"
     if (origin or hint) in (list, tuple):
@@ -150,13 +151,10 @@ def read_fields(
     hidden: tuple[str, ...] = (),
     loose: bool = False,
 ) -> T:
-    """A dataclass, and those inside it, from a mapping as YAML and JSON have them.
-
-    A whole number is a float where the field is one.
+    """A dataclass, and those inside it, from a mapping as YAML and JSON have them; a whole number may be a float.
 
     Args:
-        where, line: what errors begin with.
-        within: what names of fields begin with there.
+        where, line, within: what errors, and names of fields in them, begin with.
         hidden: fields whose values are not shown.
         loose: fields that are not known are left alone, and one that may be null may be missing.
 

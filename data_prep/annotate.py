@@ -10,11 +10,11 @@ without labels of every annotator has no row there and is listed in ``OUT/report
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cprt.annotation import consensus, stage1, stage2
 from cprt.answers import STATUSES
@@ -39,7 +39,7 @@ Labels = dict[str, float]
 Outcomes = Mapping[str, Outcome[Any]]
 
 RETRY = ("refused", "unparsed")
-STAGE1_TOKENS, STAGE2_TOKENS = 25, 8  # an attribute; for the estimate
+STAGE1_TOKENS, STAGE2_TOKENS = 25, 8  # of an answer, an attribute; for the estimate
 
 
 @dataclass
@@ -62,14 +62,12 @@ class AnnotateArguments:
     taxonomy: str | None = option("YAML that extends the published taxonomy", None)
 
 
-@dataclass(frozen=True)
-class Photo:
+class Photo(NamedTuple):
     id: str
     path: Path
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Command line of ``cprt annotate``."""
     (args,) = parse(AnnotateArguments, argv, prog="cprt annotate", description=__doc__)
     taxonomy = Taxonomy.load(args.taxonomy)
     specs = read_specs(args.annotators, "annotators")
@@ -92,15 +90,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     report = write(out, rows, taxonomy)
     config = {**vars(args), "annotators": [spec.record() for spec in specs]}
     prompts = {"stage1": digest(stage1(taxonomy)), "stage2": digest(stage2("", taxonomy))}
-    write_run(
-        "cprt annotate",
-        out,
-        config,
-        {"input": args.input} if args.input else {},
-        taxonomy=taxonomy.digest,
-        prompts=prompts,
-        report=report,
-    )
+    inputs = {"input": args.input} if args.input else {}
+    write_run("cprt annotate", out, config, inputs, taxonomy=taxonomy.digest, prompts=prompts, report=report)
     raise_first(model.stopped for model in models)
     _print(report, out)
     if all(row["status"] == "error" for annotated in rows.values() for row in annotated):
@@ -118,14 +109,10 @@ def find_photos(images: str, input: str | None, limit: int | None = None) -> lis
         wanted = [(id, f"{input}:{line}") for line, id in read_ids(input)]
     photos: dict[str, str] = {}
     for id, where in wanted:
-        try:
-            path = index.find(id)
-        except ValueError as error:
-            raise InputError(f"{where}: {error}") from error
-        if path is None:
-            raise InputError(f"{where}: there is no photo {id!r} in {index.root}")
+        if (path := index.find(id, where)) is None:
+            raise InputError.at(where, f"there is no photo {id!r} in {index.root}")
         if Path(path).stem in photos:
-            raise InputError(f"{where}: {Path(path).stem!r} is there twice")
+            raise InputError.at(where, f"{Path(path).stem!r} is there twice")
         photos[Path(path).stem] = path
     if not photos:
         raise InputError(f"{input or images}: has no photos")
@@ -161,14 +148,11 @@ class Annotator:
         status = read_stage1(text, self.taxonomy)
         return status, without_thinking(text) if status == "ok" else None
 
-    def read_second(self, text: str) -> tuple[Status, Labels | None]:
-        return read_stage2(text, self.taxonomy)
-
     def find(self, cache: ResponseCache) -> tuple[Outcomes, Outcomes]:
         """Both stages by the key of stage one, as they are kept."""
         first: Outcomes = find_outcomes(self.first_requests, cache, self.read_first, self.spec)
         second = self.second_requests(first)
-        found = find_outcomes(dict(second.values()), cache, self.read_second, self.spec)
+        found = find_outcomes(dict(second.values()), cache, partial(read_stage2, taxonomy=self.taxonomy), self.spec)
         return first, {key: found[second_key] for key, (second_key, _) in second.items()}
 
     def again(self, cache: ResponseCache, retry: Sequence[str]) -> set[str]:
@@ -204,10 +188,9 @@ class Annotator:
 
 
 def estimate(annotator: Annotator, cache: ResponseCache, retry: Sequence[str]) -> str:
-    """What a run would take, in one line.
+    """What a run would take, in one line, reasoning left out.
 
     Rule: four characters of text are a token, and so are 32 x 32 pixels of a photo (as Qwen3-VL counts; others differ).
-    An answer of stage one takes 25 tokens an attribute, one of stage two 8. Reasoning comes on top.
     """
     spec, attributes = annotator.spec, len(annotator.taxonomy.keys)
     again = annotator.again(cache, retry)
@@ -245,7 +228,10 @@ def write(out: Path, rows: Mapping[str, list[dict[str, Any]]], taxonomy: Taxonom
     write_jsonl(out / "consensus.jsonl", agreed)
     report = {
         "photos": len(by_photo),
-        "annotators": {name: _count(annotated) for name, annotated in rows.items()},
+        "annotators": {
+            name: {status: sum(row["status"] == status for row in annotated) for status in STATUSES}
+            for name, annotated in rows.items()
+        },
         "consensus": len(agreed),
         "consensus_positives": {key: sum(row["labels"][key] for row in agreed) for key in taxonomy.keys},
         "without_consensus": [
@@ -256,11 +242,6 @@ def write(out: Path, rows: Mapping[str, list[dict[str, Any]]], taxonomy: Taxonom
     }
     write_json(out / "report.json", report)
     return report
-
-
-def _count(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    counts = Counter(row["status"] for row in rows)
-    return {status: counts[status] for status in STATUSES}
 
 
 def _answers(out: Path, spec: ModelSpec) -> Path:

@@ -85,13 +85,11 @@ class DownloadArguments:
                 near = suggestion(name, [*archives, *files])
                 raise ValueError(f"only: {name!r} is none of {', '.join([*archives, *files])}{near}")
         files = {name: files[name] for name in self.only if name in files}
-        return [archives[name] for name in self.only if name in archives], (
-            replace(labels, files=files) if labels is not None and files else None
-        )
+        chosen = [archives[name] for name in self.only if name in archives]
+        return chosen, replace(labels, files=files) if labels is not None and files else None
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Command line of ``cprt download``."""
     (args,) = parse(DownloadArguments, argv, prog="cprt download", description=__doc__)
     archives, labels = args.wanted()
     out = Path(args.out)
@@ -138,12 +136,9 @@ class DownloadRecord:
     def of(self, archive: Archive) -> dict[str, Any]:
         """What is known of an archive. Raises InputError where it contradicts the configuration."""
         kept = self.archives.get(archive.name, {})
-        if kept and archive.sha256 is not None and kept["sha256"] != archive.sha256:
-            raise InputError.at(
-                self.path,
-                f"was fetched as SHA-256 {kept['sha256']}, expected {archive.sha256}; delete its entry to start anew",
-                field=f"archives.{archive.name}",
-            )
+        if kept and archive.sha256 not in (None, kept["sha256"]):
+            was = f"was fetched as SHA-256 {kept['sha256']}, expected {archive.sha256}"
+            raise InputError.at(self.path, f"{was}; delete its entry to start anew", field=f"archives.{archive.name}")
         return kept
 
     def keep(self, name: str, **facts: Any) -> None:
@@ -183,23 +178,10 @@ def _bring(archive: Archive, out: Path, record: DownloadRecord, args: DownloadAr
     fetched = _verify(archive, path, record)
     received = 0
     if not fetched:
-        kept = record.of(archive)
-        done = fetch(
-            archive.url,
-            path,
-            archive.size,
-            archive.sha256 or kept.get("sha256"),
-            Patience(args.attempts, args.wait, args.timeout),
-        )
-        received = done.received
-        record.keep(
-            archive.name,
-            url=shown(archive.url),
-            size=done.size,
-            sha256=done.sha256,
-            validator=done.validator,
-            mtime_ns=path.stat().st_mtime_ns,
-        )
+        patience = Patience(args.attempts, args.wait, args.timeout)
+        done = fetch(archive.url, path, archive.size, archive.sha256 or record.of(archive).get("sha256"), patience)
+        received, about = done.received, {"url": shown(archive.url), "size": done.size, "sha256": done.sha256}
+        record.keep(archive.name, **about, validator=done.validator, mtime_ns=path.stat().st_mtime_ns)
     with tqdm(desc=f"unpacking {archive.name}", total=path.stat().st_size, unit="B", unit_scale=True) as bar:
         try:
             unpacked = unpack(path, out / archive.into, archive.max_unpacked, args.max_files, bar.update)
@@ -248,17 +230,12 @@ def _plan(
         likely = size or archive.size_about or archive.max_unpacked  # hardly larger than what it unpacks to
         here = _size(path) or _size(path.with_name(path.name + ".partial")) or 0
         folder = out / archive.into
-        there = sum(
-            file.stat().st_size for place in (folder, stage_of(folder)) for file in place.rglob("*") if file.is_file()
-        )
+        files = [file for place in (folder, stage_of(folder)) for file in place.rglob("*") if file.is_file()]
+        there = sum(file.stat().st_size for file in files)
         room += max(likely - here, 0) + max(archive.max_unpacked - there, 0)
-        doing = f"fetch {_gb(size) if size else f'about {_gb(likely)}'} from {shown(archive.url)}" + (
-            f" ({_gb(here)} are here)" if here else ""
-        )
-        print(
-            f"{archive.name}: {'is here' if _size(path) else doing}; unpack into {folder}, "
-            f"at most {_gb(archive.max_unpacked)}"
-        )
+        doing = f"fetch {_gb(size) if size else f'about {_gb(likely)}'} from {shown(archive.url)}"
+        doing = "is here" if _size(path) else f"{doing} ({_gb(here)} are here)" if here else doing
+        print(f"{archive.name}: {doing}; unpack into {folder}, at most {_gb(archive.max_unpacked)}")
     if labels is not None and (names := missing(labels, out, record.labels)):
         work = True
         print(f"{', '.join(names)}: fetch from the Hub, {labels.repo} at {labels.revision}")
@@ -280,10 +257,8 @@ def _print(out: Path, report: dict[str, Any]) -> None:
         print(f"{name}: {did}: {facts['files']:,} files in {out / facts['into']}{hidden}, SHA-256 {facts['sha256']}")
     if report["labels"] is not None:
         fetched = report["labels"]["fetched"]
-        print(
-            f"{', '.join(fetched) or 'label files'}: {'fetched' if fetched else 'were there'}, commit "
-            f"{report['labels']['commit']}"
-        )
+        did = "fetched" if fetched else "were there"
+        print(f"{', '.join(fetched) or 'label files'}: {did}, commit {report['labels']['commit']}")
 
 
 def _size(path: Path) -> int | None:

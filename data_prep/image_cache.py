@@ -42,7 +42,6 @@ class ImagesArguments:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Command line of ``cprt images``."""
     (args,) = parse(ImagesArguments, argv, prog="cprt images", description=__doc__)
     report = cache_images(args.images, args.out, args.max_pixels, args.ids, args.quality, args.workers)
     inputs = {"ids": args.ids} if args.ids else None
@@ -62,13 +61,15 @@ def cache_images(
 ) -> dict[str, Any]:
     """Fill the cache ``out`` from the folder ``images`` and say what became of every file.
 
-    Returns counts that add up: ``files`` = ``cached`` + ``quarantined``, ``cached`` = ``made`` + ``unchanged``; with
-    ``ids``, ``asked`` = ``files`` + ``missing``, and the missing ones by name. ``without_source`` names what lies in
-    the cache of photos that are gone. Raises InputError for folders that cannot be used.
+    Returns counts that add up: ``files`` = ``cached`` + ``quarantined``, ``cached`` = ``made`` + ``unchanged``,
+    ``asked`` = ``files`` and the ``missing`` of ``ids``. ``without_source`` names what lies in the cache of photos that
+    are gone. Raises InputError for folders that cannot be used.
     """
     index = ImageIndex(images, unlisted=True)
     out = Path(out)
-    _check_apart(index, out)
+    photos, cache = index.start.resolve(), out.resolve()
+    if photos.is_relative_to(cache) or cache.is_relative_to(photos):  # it would be searched for photos, or replace them
+        raise InputError.at(out, f"the cache must lie apart from the photos in {index.start}")
     wanted, missing = _asked(index, ids) if ids else (index.paths, [])
     reasons = {} if ids else {**index.others, **index.unlisted}
     files = len(wanted) + len(reasons)
@@ -118,22 +119,12 @@ def cache_images(
     }
 
 
-def _check_apart(index: ImageIndex, out: Path) -> None:
-    """The cache must not be searched as a part of the photos, still less replace them."""
-    photos, cache = index.start.resolve(), out.resolve()
-    if photos.is_relative_to(cache) or cache.is_relative_to(photos):
-        raise InputError.at(out, f"the cache must lie apart from the photos in {index.start}")
-
-
 def _asked(index: ImageIndex, ids: str | Path) -> tuple[list[str], list[str]]:
     """Paths of the photos that a list names, and the names that fit none. Raises InputError with the line."""
     found: dict[str, int] = {}
     missing: dict[str, int] = {}
     for number, id in read_ids(ids):
-        try:
-            path = index.find(id)
-        except ValueError as error:
-            raise InputError.at(ids, str(error), line=number) from error
+        path = index.find(id, ids, number)
         seen, key = (missing, id) if path is None else (found, path)
         if key in seen:
             raise InputError.at(ids, f"{id!r} is there already in line {seen[key]}", line=number)
@@ -203,10 +194,8 @@ def _print(report: dict[str, Any], out: str) -> None:
     print(f"{out}: {report['cached']:,} of {report['asked']:,} photos ({did}; {report['bytes'] / 1e6:,.1f} MB)")
     if report["quarantined"]:
         print(f"  {report['quarantined']:,} cannot be used: {out}/quarantine.jsonl says why")
-    for key, what in (
-        ("missing", "asked for and not there"),
-        ("without_source", "in the cache, yet no longer among the photos"),
-    ):
+    gone = "in the cache, yet no longer among the photos"
+    for key, what in (("missing", "asked for and not there"), ("without_source", gone)):
         if names := report[key]:
             print(one_line(f"  {len(names):,} {what}: {first_few(names)}"))
 

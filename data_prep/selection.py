@@ -13,8 +13,6 @@ doubtful line; with the released labels beside it, the report shows how far the 
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,7 +20,7 @@ from typing import Any
 
 from cprt.config import option, parse, run
 from cprt.errors import InputError
-from cprt.files import read_yaml, write_text
+from cprt.files import read_mapping, write_text
 from cprt.pages.words import first_few
 from cprt.provenance import sign, write_run
 from cprt.records import write_json, write_jsonl
@@ -30,11 +28,10 @@ from cprt.scoring import severity
 from cprt.taxonomy import LEVELS, Taxonomy
 from cprt.values import read_fields
 from data_prep.labels.files import Stated, read_bench
-from data_prep.vispr import SPLITS, VisprRow, read_vispr
+from data_prep.vispr import LABEL, ODD, SPLITS, VisprRow, read_vispr
 
 DEFAULT_MAP = Path(__file__).with_name("vispr_map.yaml")
 RULES = ("sensitive", "safe", "level_2_without_face")
-_VISPR_LABEL = re.compile(r"a\d+_\w+")
 
 
 @dataclass
@@ -70,7 +67,6 @@ class Candidate:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Command line of ``cprt select``."""
     (args,) = parse(SelectArguments, argv, prog="cprt select", description=__doc__)
     taxonomy = Taxonomy.load(args.taxonomy)
     map_file = args.map or DEFAULT_MAP
@@ -97,12 +93,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def read_map(path: str | Path, taxonomy: Taxonomy) -> dict[str, Mapped]:
     """VISPR label -> what it means. Raises InputError that names the label."""
-    content = read_yaml(path)
-    if not isinstance(content, dict) or not content:
-        raise InputError.at(path, "must be a mapping from VISPR labels to attributes")
     mapping = {}
-    for label, row in content.items():
-        if not _VISPR_LABEL.fullmatch(label):
+    for label, row in read_mapping(path, " from VISPR labels to attributes").items():
+        if not LABEL.fullmatch(label):
             raise InputError.at(path, "is not a VISPR label such as a9_face_complete", field=label)
         mapping[label] = read_fields(Mapped, row, path, within=f"{label}.")
         if mapping[label].attribute not in (None, *taxonomy.keys):
@@ -137,7 +130,7 @@ def count(photos: Sequence[Candidate]) -> dict[str, Any]:
         "candidates": sum(bool(photo.rules) for photo in photos),
         "rules": {rule: sum(rule in photo.rules for photo in photos) for rule in RULES},
         "rules_alone": {rule: sum(photo.rules == [rule] for photo in photos) for rule in RULES},
-        "levels": _levels(Counter(photo.level for photo in photos if photo.rules)),
+        "levels": {str(level): sum(photo.level == level for photo in photos if photo.rules) for level in LEVELS},
     }
 
 
@@ -164,24 +157,18 @@ def compare(photos: Sequence[Candidate], released: Sequence[Stated]) -> dict[str
     }
 
 
-def _levels(counts: Mapping[int, int]) -> dict[str, int]:
-    return {str(level): counts.get(level, 0) for level in LEVELS}
-
-
 def _print(out: Path, report: Mapping[str, Any]) -> None:
     print(f"{out}: {report['candidates']} candidates of {report['photos']} photos")
     for rule in RULES:
         print(f"  {rule:<22}{report['rules'][rule]:>7}  ({report['rules_alone'][rule]} by this rule alone)")
-    for name in ("missing_images", "missing_annotations", "unlisted", "contradictory"):
+    for name in ODD:
         names = report["vispr"][name]
         if names:
             print(f"  {name.replace('_', ' ')}: {len(names)}: {first_few(names)} (see report.json)")
     if "released" in report:
         released = report["released"]
-        print(
-            f"released: {released['released']} photos, {released['both']} of them chosen here too, "
-            f"{released['only_selected']} chosen only here, {released['only_released']} only there"
-        )
+        print("released: {released} photos, {both} of them chosen here too,".format(**released), end=" ")
+        print("{only_selected} chosen only here, {only_released} only there".format(**released))
         print("  mapped level (rows) by released level (columns 1 to 4):")
         for level, row in zip(LEVELS, released["mapped_by_released_level"], strict=True):
             print(f"  level {level}" + "".join(f"{cell:>7}" for cell in row))

@@ -18,7 +18,8 @@ from cprt.values import read_fields, ruled
 
 SPLITS = ("train", "val", "test")
 SAFE = "a0_safe"
-_LABEL = re.compile(r"a\d+_\w+")
+ODD = ("missing_images", "missing_annotations", "unlisted", "contradictory")
+LABEL = re.compile(r"a\d+_\w+")
 
 
 @dataclass(frozen=True)
@@ -47,46 +48,26 @@ class VisprRow:
 
 @dataclass(frozen=True)
 class VisprSplit:
-    """A split: its rows, in the order of its list, and by id all that is not in them or is odd.
-
-    Attributes:
-        missing_images: annotated, but the photo is not there.
-        missing_annotations: in the list, but not annotated.
-        unlisted: annotated, but not in the list; no rows either.
-        contradictory: said to be safe beside labels of something private. Rows, not safe.
-        has_list: False where there is no list: then every annotation is a row.
-    """
+    """A split: its rows, in the order of its list, and by id all that is not in them or is odd."""
 
     split: str
     rows: list[VisprRow]
-    missing_images: list[str]
-    missing_annotations: list[str]
-    unlisted: list[str]
-    contradictory: list[str]
-    has_list: bool
+    missing_images: list[str]  # annotated, but the photo is not there
+    missing_annotations: list[str]  # in the list, but not annotated
+    unlisted: list[str]  # annotated, but not in the list; no rows either
+    contradictory: list[str]  # said to be safe beside labels of something private; rows, not safe
+    has_list: bool  # False where there is no list: then every annotation is a row
 
     def report(self) -> dict[str, Any]:
         """Counts that add up, and the names. ``listed`` = ``rows`` + missing images + missing annotations."""
-        return {
-            "split": self.split,
-            "has_list": self.has_list,
-            "listed": len(self.rows) + len(self.missing_images) + len(self.missing_annotations),
-            "rows": len(self.rows),
-            "safe": sum(row.safe for row in self.rows),
-            "missing_images": self.missing_images,
-            "missing_annotations": self.missing_annotations,
-            "unlisted": self.unlisted,
-            "contradictory": self.contradictory,
-        }
+        rows, names = len(self.rows), {name: getattr(self, name) for name in ODD}
+        listed = rows + len(self.missing_images) + len(self.missing_annotations)
+        about = {"split": self.split, "has_list": self.has_list, "listed": listed, "rows": rows}
+        return {**about, "safe": sum(row.safe for row in self.rows), **names}
 
 
 def read_vispr(folder: str | Path, split: str, images: str | Path | None = None) -> VisprSplit:
-    """Read one split.
-
-    Args:
-        folder: the collection, or one that holds its annotations and lists.
-        split: train, val or test.
-        images: where the photos are, a cache of them for instance; by default in ``folder``.
+    """Read one split (train, val or test) of the collection in ``folder``; ``images``: where photos are, if not there.
 
     Raises InputError that names file and field: no such split, an annotation that cannot be read, a list that names an
     id twice or a path outside the collection.
@@ -97,7 +78,7 @@ def read_vispr(folder: str | Path, split: str, images: str | Path | None = None)
     annotations = Path(folder) / "annotations" / name
     if not annotations.is_dir():
         raise InputError.at(annotations, "is not a folder of annotations")
-    index = ImageIndex(folder if images is None else images)
+    index = ImageIndex(images or folder)
     annotated = sorted(path.stem for path in annotations.glob("*.json") if not path.name.startswith("."))
     # An archive may bring the list along with its annotations.
     found = [path for path in (Path(folder) / f"{name}.txt", annotations / f"{name}.txt") if path.is_file()]
@@ -111,10 +92,7 @@ def read_vispr(folder: str | Path, split: str, images: str | Path | None = None)
             continue
         file = annotations / f"{id}.json"
         image_path, labels, safe = read_annotation(file, id)
-        try:
-            image = index.find(image_path.removeprefix("images/"))
-        except ValueError as error:
-            raise InputError.at(file, str(error), field="image_path") from error
+        image = index.find(image_path.removeprefix("images/"), file, field="image_path")
         if image is None:
             missing_images.append(id)
             continue
@@ -123,15 +101,8 @@ def read_vispr(folder: str | Path, split: str, images: str | Path | None = None)
         if safe and private:
             contradictory.append(id)
         rows.append(VisprRow(id, image, private, safe and not private))
-    return VisprSplit(
-        split=split,
-        rows=rows,
-        missing_images=missing_images,
-        missing_annotations=[id for id in listed if id not in there],
-        unlisted=sorted(there - set(listed)),
-        contradictory=contradictory,
-        has_list=bool(found),
-    )
+    missing_annotations, unlisted = [id for id in listed if id not in there], sorted(there - set(listed))
+    return VisprSplit(split, rows, missing_images, missing_annotations, unlisted, contradictory, bool(found))
 
 
 def _read_list(path: Path, name: str) -> list[str]:
@@ -163,7 +134,7 @@ def read_annotation(path: Path, id: str) -> tuple[str, list[str], bool]:
     groups |= {f"attributes.{category}": values for category, values in (stated.attributes or {}).items()}
     for field, values in groups.items():
         for label in values:
-            if not isinstance(label, str) or not _LABEL.fullmatch(label):
+            if not isinstance(label, str) or not LABEL.fullmatch(label):
                 raise InputError.at(path, f"{label!r} is not a label such as a9_face_complete", field=field)
     labels = list(dict.fromkeys(label for values in groups.values() for label in values))
     if not labels and not stated.safe:

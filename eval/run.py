@@ -188,13 +188,13 @@ def check_served(judge: Judge, model: Model, photo: Path, cache: ResponseCache) 
         raise InputError(f"check_served: {spec.name}: no answer about {photo} ({there.error})")
     base, commit = base_of(spec.adapter)
     local = LocalModel(base, spec.adapter, revision=commit)
-    (here,) = local.generate([(request.messages, [load_image(photo)])], spec.max_new_tokens or 256)
-    if here.text != there.text:
+    here = local.generate([(request.messages, [load_image(photo)])], spec.max_new_tokens or 256)[0].text or ""
+    if here != there.text:
         raise InputError(
             f"check_served: about {photo} the endpoint says {there.text[:80]!r}, {spec.adapter} on {base} here "
-            f"{here.text[:80]!r}: is it this adapter, with the pixel cap and template of its folder (see its card)?"
+            f"{here[:80]!r}: is it this adapter, with the pixel cap and template of its folder (see its card)?"
         )
-    print(f"about {photo.name} the endpoint says what {spec.adapter} says here: {here.text[:80]}")
+    print(f"about {photo.name} the endpoint says what {spec.adapter} says here: {here[:80]}")
 
 
 def find_judges(args: EvalArguments, taxonomy: Taxonomy) -> list[Judge]:

@@ -137,10 +137,11 @@ class HoldOut:
             for batch, (asked, prepared) in zip(batches, read_ahead(prepare, batches), strict=True):
                 answers = model.generate(asked, self.max_new_tokens, lead_in, guess=guess, prepared=prepared)
                 for (index, _), said in zip(batch, answers, strict=True):
-                    score = parse_answer(said.text, self.taxonomy, score_key).score if said.complete else None
+                    text = said.text or ""
+                    score = parse_answer(text, self.taxonomy, score_key).score if said.complete else None
                     expected = summarise(said.distribution or {}).mean if score is not None else None
                     found.append((index, score, expected))
-                    self.samples.append(said.text)
+                    self.samples.append(text)
                 progress.update(len(batch))
         return found
 

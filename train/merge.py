@@ -36,7 +36,6 @@ class MergeArguments:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Command line of ``cprt merge``."""
     (args,) = parse(MergeArguments, argv, prog="cprt merge", description=__doc__)
     out, adapter = Path(args.out), Path(args.adapter)
     if out.exists() or out.is_symlink():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 # --- Plain text --------------------------------------------------------------------------------------------------
 
@@ -73,6 +73,22 @@ def stands_alone(lines: Sequence[str], number: int) -> bool:
     after = lines[number + 1] if number + 1 < len(lines) else ""
     finished = not before or leads_in(before) or _FINISHED.fullmatch(before) is not None
     return finished and not after.lstrip("(- ")[:1].islower() and not after.startswith(_CONTINUATIONS)
+
+
+def claims(
+    lines: Sequence[str], head: re.Pattern[str], alone: re.Pattern[str], last: re.Pattern[str]
+) -> Iterator[re.Match[str] | None]:
+    """For each line of a plain text, what claims an answer in it.
+
+    That is its ``head``, or all of it (``alone``), where it is no part of a sentence; or the text's end (``last``).
+    """
+    for number, line in enumerate(lines):
+        claim = head.match(line) or alone.fullmatch(line)
+        if claim is not None and not stands_alone(lines, number):
+            claim = None
+        if claim is None and number == len(lines) - 1:
+            claim = next((match for match in last.finditer(line) if match.end() >= len(line.rstrip(" .!"))), None)
+        yield claim
 
 
 # --- What takes an answer back -----------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from cprt.answers.beside import explains
 from cprt.answers.objects import OBJECT, explanations, object_stands_alone, split_object
-from cprt.answers.prose import plain, stands_alone, takes_back
+from cprt.answers.prose import claims, plain, takes_back
 from cprt.answers.refusal import refuses, refuses_task
 from cprt.answers.thinking import without_thinking
 from cprt.scoring import format_score, level_of
@@ -54,14 +54,8 @@ def render(
 ) -> str:
     """The answer that training teaches: ``{"score": 0.812}``, or with the attributes seen and the level before it.
 
-    Args:
-        target: "score" or "attributes".
-        score: in [0, 1]; printed with three decimals that stay in its band.
-        level: 1 to 4, from the attribute counts. Only the "attributes" target shows it.
-        attributes: keys of the attributes present; written in taxonomy order.
-        score_key: under which the score is stated.
-
-    Raises ValueError on an unknown target, level or key.
+    The score is printed with three decimals that stay in its band, attributes in taxonomy order. Raises ValueError on
+    an unknown target, level or key.
     """
     taxonomy = taxonomy or Taxonomy.default()
     if target not in TARGETS:
@@ -102,9 +96,9 @@ def parse(text: str, taxonomy: Taxonomy | None = None, score_key: str = "score")
     else:
         score = _score_of(content.get("score"))
     if score is None:
-        claims = any(number.value not in (None, 0, 1) for number in _numbers(said))
-        claims |= content is not None and re.search("[0-9]", shown) is not None
-        return Answer("refused") if refuses(shown) and not claims else Answer("unparsed")
+        has_number = any(number.value not in (None, 0, 1) for number in _numbers(said))
+        has_number |= content is not None and re.search("[0-9]", shown) is not None
+        return Answer("refused") if refuses(shown) and not has_number else Answer("unparsed")
 
     if content is not None:
         try:
@@ -337,12 +331,7 @@ def _score_of_prose(said: str) -> tuple[float | None, str]:
     """The one score that is claimed, and what else is said."""
     lines, rest, named = said.split("\n"), [], False
     values: set[float | None] = set()
-    for number, line in enumerate(lines):
-        claim = _HEAD.match(line) or _ALONE.fullmatch(line)
-        if claim is not None and not stands_alone(lines, number):
-            claim = None
-        if claim is None and number == len(lines) - 1:
-            claim = next((match for match in _LAST.finditer(line) if match.end() >= len(line.rstrip(" .!"))), None)
+    for line, claim in zip(lines, claims(lines, _HEAD, _ALONE, _LAST), strict=True):
         if claim is not None:
             cut_off = claim["number"] in ("0", "1") and line.startswith(".", claim.end("number"))  # "Score: 0."
             values.add(None if cut_off else _value(claim["number"]))

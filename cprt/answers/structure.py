@@ -20,17 +20,12 @@ SCORE = r"(?:0\.[0-9]{3}|1\.000)"
 
 @dataclass(frozen=True)
 class Structure:
-    """The form of an answer. ``regex`` matches it as a whole; ``schema`` says the same, but for order and spaces.
-
-    Attributes:
-        longest: characters of the longest answer.
-        keys: attributes that a list in it may name, in order; empty where there is none.
-    """
+    """The form of an answer. ``regex`` matches it as a whole; ``schema`` says the same, but for order and spaces."""
 
     regex: str
     schema: dict[str, Any]
-    longest: int
-    keys: tuple[str, ...] = ()
+    longest: int  # characters of the longest answer
+    keys: tuple[str, ...] = ()  # attributes that a list in it may name, in order
 
     def holds(self, text: str) -> bool:
         """Whether a whole answer is what an endpoint that keeps to ``schema`` can have written, thoughts apart.

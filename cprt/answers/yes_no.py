@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from cprt.answers.objects import OBJECT, explanations, object_stands_alone, split_object
-from cprt.answers.prose import any_of, plain, spell_out, stands_alone, takes_back
+from cprt.answers.prose import any_of, claims, plain, spell_out, takes_back
 from cprt.answers.refusal import refuses
 from cprt.answers.thinking import answered, without_thinking
 
@@ -122,11 +122,8 @@ def _phrases(phrases: str) -> re.Pattern[str]:
 
 _IS_DIFFERENT, _IS_SAME, _DENIES = _phrases(_DIFFERENT), _phrases(_SAME), _phrases(_NEGATION)
 _IS_NOT_DIFFERENT, _IS_UNSURE = _phrases(_NOT_DIFFERENT), _phrases(_UNSURE)
-_IS_TOPICAL, _IS_OPINION, _SPEAKS = (
-    _phrases(_TOPIC),
-    _phrases(_OPINION),
-    re.compile(r"\bi(?:'m|'ve|'ll|'d)?\b", re.IGNORECASE),
-)
+_IS_TOPICAL, _IS_OPINION = _phrases(_TOPIC), _phrases(_OPINION)
+_SPEAKS = re.compile(r"\bi(?:'m|'ve|'ll|'d)?\b", re.IGNORECASE)
 
 
 def read_verdict(text: str) -> Verdict:
@@ -154,31 +151,25 @@ def _read(said: str, around: str) -> Verdict:
     said, around = _CAPTION.sub(r"\1", said), _CAPTION.sub(r"\1", around)
     if word := _ONE_WORD.fullmatch(said):
         said = word[1]
-    claims, rest = _claims(said)
+    claimed, rest = _claims(said)
     if refuses(f"{said}\n{around}"):  # and says neither, but for naming what it was asked
         return "unparsed" if _ANSWER_LIKE.search(_CHOICE.sub("", f"{said}\n{around}")) else "refused"
-    if len(claims) != 1:
+    if len(claimed) != 1:
         return "unparsed"
-    verdict: Verdict = "yes" if "yes" in claims else "no"
+    verdict: Verdict = "yes" if "yes" in claimed else "no"
     return "unparsed" if _contradicts(f"{rest}\n{around}", verdict) else verdict
 
 
 def _claims(said: str) -> tuple[set[str], str]:
     """Every verdict that is claimed, and what else is said."""
-    lines, rest, claims = said.split("\n"), [], set()
-    for number, line in enumerate(lines):
-        claim = _LEADING.match(line) if number == 0 else None
-        if claim is None:
-            claim = _LINE.fullmatch(line) or _HEAD.match(line)
-            if claim is not None and not stands_alone(lines, number):
-                claim = None
-        if claim is None and number == len(lines) - 1:
-            claim = next((match for match in _LAST.finditer(line) if match.end() >= len(line.rstrip(" .!"))), None)
+    lines, rest, claimed = said.split("\n"), list[str](), set[str]()
+    for line, claim in zip(lines, claims(lines, _HEAD, _LINE, _LAST), strict=True):
+        claim = (None if rest else _LEADING.match(line)) or claim
         if claim is not None:
-            claims.add(claim[claim.lastindex or 0].lower())
+            claimed.add(claim[claim.lastindex or 0].lower())
             line = f"{line[: claim.start()]} {line[claim.end() :]}"
         rest.append(line)
-    return claims, "\n".join(rest)
+    return claimed, "\n".join(rest)
 
 
 def _contradicts(rest: str, verdict: Verdict) -> bool:

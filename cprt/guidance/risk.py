@@ -13,7 +13,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from cprt.guidance.advice import Step, goal, reached
 from cprt.scoring import severities
 from cprt.taxonomy import LEVELS, Taxonomy
 
@@ -22,16 +21,20 @@ LISTS = 5  # most probable ones that are kept with a prediction
 
 
 @dataclass(frozen=True)
+class Step:
+    """Hide ``key`` as well; ``score`` and ``level`` of what is then left."""
+
+    key: str
+    score: float
+    level: int
+
+
+@dataclass(frozen=True)
 class Risk:
-    """The lists that a photo may have, N of them, the most probable first; A attributes of the taxonomy.
+    """The lists that a photo may have, N of them, the most probable first; A attributes of the taxonomy."""
 
-    Attributes:
-        present: (N, A) whether a list names an attribute.
-        weights: (N,) probabilities, as they were found: their sum is ``mass``.
-    """
-
-    present: NDArray[np.bool_]
-    weights: NDArray[np.float64]
+    present: NDArray[np.bool_]  # (N, A) whether a list names an attribute
+    weights: NDArray[np.float64]  # (N,) probabilities, as they were found: their sum is ``mass``
     taxonomy: Taxonomy
 
     @staticmethod
@@ -118,12 +121,20 @@ class Risk:
         """What to hide until the most probable level is ``until_level`` or milder and the mean below ``until_score``.
 
         Each step hides the attribute without which least of the mean is left; the taxonomy's order decides between
-        equals. With neither goal the level is to become milder by one. Raises ValueError as ``advice.hide_in_order``.
+        equals. With neither goal the level is to become milder by one; none is milder than 4.
+
+        Raises ValueError for a level outside 1 to 4, or a score that cannot be undercut.
         """
-        until_level = goal(self.level, until_level, until_score)
+        if until_level is not None and until_level not in LEVELS:
+            raise ValueError(f"until_level must be 1, 2, 3 or 4, not {until_level}")
+        if until_score is not None and not 0 < until_score <= 1:
+            raise ValueError(f"until_score must be more than 0 and at most 1, not {until_score}")
+        if until_level is None and until_score is None:
+            until_level = min(self.level + 1, LEVELS[-1])
+        mildest, least = until_level or LEVELS[0], until_score or np.inf
         steps: list[Step] = []
         left = self
-        while not reached(left.level, left.mean, until_level, until_score) and left.present.any():
+        while left.present.any() and not (left.level >= mildest and left.mean < least):
             there = [key for key, probability in left.attributes.items() if probability > 0]
             key = min(there, key=lambda key: left.hiding(key).mean)
             left = left.hiding(key)

@@ -23,11 +23,8 @@ AHEAD = 128  # photos that are looked at before they are wanted, at most
 def check_images(root: Path, paths: Sequence[str], decode: bool = True) -> None:
     """Open every image before anything slow starts: one bad photo would otherwise stop a run hours later.
 
-    Args:
-        decode: decode in full and look at the shape, as training needs; otherwise only the header is read, which finds
-            what is no image.
-
-    Raises InputError that names the first unusable image and counts the others.
+    With ``decode`` in full, shape included, as training needs; otherwise only its header is read. Raises InputError
+    that names the first unusable image and counts the others.
     """
     raise_first([*find_faults([root / path for path in paths], decode).values()])
 

@@ -30,14 +30,13 @@ def is_photo(path: str | Path) -> bool:
 class Listing:
     """What lies in a folder, to any depth and in the order of the names; all paths are relative to it.
 
-    Hidden files and folders are left out. ``links`` are links to folders, which may lead out of the folder or round in
-    circles and are not followed; ``unlisted`` says why a folder could not be searched.
+    Hidden files and folders are left out.
     """
 
     photos: list[str] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
-    links: list[str] = field(default_factory=list)
-    unlisted: dict[str, str] = field(default_factory=dict)
+    links: list[str] = field(default_factory=list)  # to folders; they may lead out or in circles, and are not followed
+    unlisted: dict[str, str] = field(default_factory=dict)  # folder -> why it could not be searched
 
 
 def list_photos(folder: str | Path) -> Listing:
@@ -75,15 +74,13 @@ def image_root(folder: str | Path) -> Path:
 class ImageIndex:
     """Finds images by the ids that label files use: a file name, with or without extension and folder.
 
-    Raises InputError for a folder that cannot be searched, unless ``unlisted`` may be: its photos would be missing
-    without a word.
+    Raises InputError for a folder that cannot be searched, unless ``unlisted`` may be.
 
     Attributes:
         root: what all paths are relative to.
         start: the folder that was searched, ``root`` or ``root/images``.
         paths: every image, hidden files and folders left out.
-        others: every other file, and links to folders, with the reason.
-        unlisted: folders that cannot be searched, with the reason.
+        others, unlisted: every other file and link to a folder, and folders that cannot be searched, with the reason.
     """
 
     def __init__(self, folder: str | Path, unlisted: bool = False):
@@ -105,21 +102,21 @@ class ImageIndex:
     def __len__(self) -> int:
         return len(self.paths)
 
-    def find(self, id: str) -> str | None:
+    def find(self, id: str, file: str | Path, line: int | None = None, field: str | None = None) -> str | None:
         """Path relative to the root, or None when there is no such image. Folders in the id must be the photo's.
 
-        Raises ValueError for an id that could point outside the folder or that fits several images.
+        Raises InputError at the place where a ``file`` says the id, for one that could point outside the folder or that
+        fits several images.
         """
         if not is_safe_path(id):
-            raise ValueError(f"{id!r} is not a file name inside the image folder")
+            raise InputError.at(file, f"{id!r} is not a file name inside the image folder", line, field)
         wanted = PurePosixPath(id)
         if wanted.suffix.lower() in SUFFIXES:
             wanted = wanted.with_suffix("")
         found = self._by_stem.get(wanted.name, [])
         if len(wanted.parts) > 1:
             whole = self.root.absolute().as_posix()
-            ends = f"/{wanted}"
-            found = [path for path in found if str(PurePosixPath(whole, path).with_suffix("")).endswith(ends)]
+            found = [path for path in found if str(PurePosixPath(whole, path).with_suffix("")).endswith(f"/{wanted}")]
         if len(found) > 1:
-            raise ValueError(f"{id!r} fits several images: {', '.join(found[:3])}")
+            raise InputError.at(file, f"{id!r} fits several images: {', '.join(found[:3])}", line, field)
         return found[0] if found else None

@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 from PIL import ExifTags, Image, UnidentifiedImageError
@@ -19,9 +18,6 @@ from PIL.JpegImagePlugin import JpegImageFile
 from PIL.TiffImagePlugin import BITSPERSAMPLE, PHOTOMETRIC_INTERPRETATION, SAMPLEFORMAT, TiffImageFile
 
 from cprt.errors import InputError
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 # Pillow only warns between one and two times its limit. Set once for the process: threads share the filters.
 warnings.simplefilter("error", Image.DecompressionBombWarning)
@@ -57,10 +53,9 @@ MAX_RATIO = 200  # of the longer side to the shorter one: Qwen's processors refu
 def load_image(path: str | Path, max_pixels: int | None = None) -> Image.Image:
     """An image decoded in full as RGB, upright by its EXIF orientation, transparency laid on white.
 
-    Args:
-        max_pixels: reduce to at most so many, the aspect ratio kept; nothing is enlarged. A JPEG is then decoded near
-            the wanted size at once, in a half to a quarter of the time. All of its data is still read, and the result
-            differs from a decode in full size by less than 1.5 of 255 levels on average.
+    It is reduced to at most ``max_pixels``, the aspect ratio kept. A JPEG is then decoded near the wanted size at once,
+    in a half to a quarter of the time: all of its data is still read, and the result differs from a decode in full size
+    by less than 1.5 of 255 levels on average.
 
     A JPEG that would unpack to more than Pillow's bomb limit (89 megapixels) is decoded at the largest of a half, a
     quarter and an eighth of its size that does not. Raises InputError for whatever is no image, is cut off, or is
@@ -91,8 +86,7 @@ def image_size(path: str | Path) -> tuple[int, int]:
 def read_bare_jpeg(path: str | Path, max_pixels: int | None = None) -> bytes | None:
     """The file of an RGB JPEG of at most ``max_pixels`` that is whole and holds nothing but its pixels, else None.
 
-    Baseline, with the plainest JFIF header as Pillow writes it: no EXIF data, thumbnail, comment or profile, nothing
-    between its scan's data or after its end. Such a file may go as it is where another would be encoded anew.
+    Baseline, with the plainest JFIF header as Pillow writes it. Such a file may go as it is, and is not encoded anew.
     """
     if not os.path.isfile(path):
         return None
@@ -237,8 +231,8 @@ def _to_rgb(image: Image.Image) -> Image.Image:
 def _eight_bits(image: Image.Image) -> Image.Image:
     """Grey levels of 16 bits and more by the full range of their type, where Pillow would clip them.
 
-    Integers without a sign go up to 2^bits - 1, those with one to 2^(bits - 1) - 1. A floating-point number has no
-    range: 1 is white, as editors write it, unless a level of over 2 says that it is 255, or one of over 510, 65535.
+    A floating-point number has no range: 1 is white, as editors write it, unless a level of over 2 says that it is 255,
+    or one of over 510, 65535.
     """
     tags = image.tag_v2 if isinstance(image, TiffImageFile) else {}
     bits, kind = tags.get(BITSPERSAMPLE, (16,))[0], tags.get(SAMPLEFORMAT, (1,))[0]

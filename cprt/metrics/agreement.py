@@ -6,10 +6,9 @@ is not defined is None, never 0 or NaN: Cohen's kappa where both annotators gave
 alpha where everybody did, anything without an item to count.
 
 Kappa of several pairs: the paper does not say how it gets one figure from many people of whom any two share an image or
-two. A kappa of every pair, averaged, will not do: of one item kappa is 0 or undefined. Here the agreement observed is
-that over all items of all pairs, and the agreement expected by chance comes from how often each annotator answers 1 to
-the items compared. No order of annotators enters; of one pair it is Cohen's kappa, and where everybody answered
-everything it is Conger's (1980).
+two, and of one item kappa is 0 or undefined. Here the agreement observed is that over all items of all pairs, and the
+agreement expected by chance comes from how often each annotator answers 1 to the items compared. Of one pair it is
+Cohen's kappa, and where everybody answered everything it is Conger's (1980).
 """
 
 from __future__ import annotations
@@ -54,21 +53,17 @@ def measure(
     resamples: int = 1000,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Agreement of (R, N, A) answers by R annotators about N images, ready for JSON.
+    """Agreement of (R, N, A) answers by R annotators, by name and kind ("human" or "model"), about N images.
 
-    Args:
-        annotators, kinds: names, and "human" or "model", of all R.
-        resamples: bootstrap resamples of images; 0 leaves every ``ci`` null.
-
-    Returns a dict. Each of its figures is given ``overall``, for ``levels`` and for ``attributes``, with the number
-    ``n`` of items it rests on and 95% percentile intervals under ``ci`` (None where a figure is undefined, or is so in
-    more than 5% of the resamples). Images are drawn with all their annotators, among those that a comparison has.
+    Returns a dict, ready for JSON. Each of its figures is given ``overall``, for ``levels`` and for ``attributes``,
+    with the number ``n`` of items it rests on and 95% percentile intervals under ``ci``, over resamples of the images
+    that a comparison has (None where a figure is undefined, or is so in more than 5% of the resamples).
 
     * ``human_human``: ``agreement`` by strict consensus; over all pairs of humans ``pairwise_agreement`` and ``kappa``;
       ``alpha``.
     * ``model_human``: every model, and all ``pooled``, against the majority of humans: ``agreement``, ``kappa``,
-      ``over_rate`` (share of 1 where the majority says 0), ``under_rate`` (share of 0 where it says 1) and
-      ``signed_difference`` (mean of model minus majority: positive where models see more).
+      ``over_rate`` (share of 1 where the majority says 0), ``under_rate`` (of 0 where it says 1),
+      ``signed_difference``.
     * ``model_model``: every pair of models, and all ``pooled``: ``agreement``, ``kappa``.
     * ``alpha``: Krippendorff's, among ``humans``, ``models`` and ``all``.
     * ``pairs``: agreement and kappa of any two annotators; intervals overall only.

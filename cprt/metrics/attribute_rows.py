@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cprt.metrics.results import Metrics
+from cprt.pages.words import show
 from cprt.records import inside
 from cprt.taxonomy import Taxonomy
 
@@ -53,8 +54,7 @@ def costliest(metrics: Metrics, taxonomy: Taxonomy) -> str | None:
     if not one.get("cost") or one.get("attribute") not in taxonomy.names:
         return None
     wrong = "missed" if one["error"] == "missed" else "named where it is not there"
-    low, high = inside(metrics.attributes, "costs", one["attribute"], "ci").get(one["error"]) or (None, None)
-    bounds = "" if low is None else f" [{low:.3f}, {high:.3f}]"
+    cost = show(one["cost"], inside(metrics.attributes, "costs", one["attribute"], "ci").get(one["error"]))
     of_it = "takes" if one["error"] == "missed" else "adds"
     name = taxonomy.names[one["attribute"]]
-    return f"The costliest error: {name} {wrong}, which {of_it} {one['cost']:.3f}{bounds} of severity a photo."
+    return f"The costliest error: {name} {wrong}, which {of_it} {cost} of severity a photo."

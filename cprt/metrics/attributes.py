@@ -29,17 +29,13 @@ def evaluate_attributes(
     resamples: int = 1000,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Attributes named against attributes present, over the images that are in both.
-
-    Args:
-        truth, named: id -> keys of the attributes that are present, or that the judge names.
+    """Attributes that the judge has ``named`` against those present, id -> keys, over the images that are in both.
 
     Returns a dict: ``n`` images in ``truth``, ``coverage``, ``per_attribute`` (key -> ``support``, precision, recall,
-    F1 and their ``ci``), ``micro`` (over all attributes' counts) and ``macro`` (the mean over the attributes where the
-    figure is defined), ``levels`` (over the counts of a level's attributes), and ``costs``: key -> how much the
-    composed severity would rise, on the mean over all images, were it not ``missed``, and fall, were it not
-    ``invented``, with ``costliest`` as the one error that costs most. What is undefined (the precision of what is never
-    named) is None, and left out of the means.
+    F1 and their ``ci``), ``micro`` (over all attributes' counts) and ``macro`` (the mean where defined), ``levels``
+    (over the counts of a level's attributes), and ``costs``: key -> how much the composed severity would rise, on the
+    mean over all images, were it not ``missed``, and fall, were it not ``invented``, with ``costliest`` as the one
+    error that costs most. What is undefined (the precision of what is never named) is None.
 
     Intervals of precision and recall are Wilson's, of counts over several attributes at the number of independent ones
     that they are worth (attributes of one image are not independent): with the bootstrap's, 3 of 3 would be certain.
@@ -150,10 +146,7 @@ def evaluate_probabilities(
     resamples: int = 1000,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """How well probabilities of attributes tell present from absent, over the images that are in both.
-
-    Args:
-        truth: id -> keys of the attributes that are present; probabilities: id -> key -> probability.
+    """How well probabilities (id -> key -> probability) tell present from absent, over the images that are in both.
 
     Returns a dict: ``n``, ``coverage``, then under ``per_attribute``, ``levels`` and ``all`` (the pairs of image and
     attribute together) ``auc`` (the area under the ROC curve), ``average_precision`` (the mean precision over the
@@ -179,25 +172,20 @@ def evaluate_probabilities(
         return figures
 
     places = np.minimum((said * BINS).astype(int), BINS - 1)
-    reliability = []
-    for place in range(BINS):
+
+    def reliable(place: int) -> dict[str, Any]:
         inside = places == place
-        n = int(inside.sum())
-        reliability.append(
-            {
-                "bin": [place / BINS, (place + 1) / BINS],
-                "n": n,
-                "mean_probability": float(said[inside].mean()) if n else None,
-                "present": float(present[inside].mean()) if n else None,
-            }
-        )
+        means = [float(values[inside].mean()) if inside.any() else None for values in (said, present)]
+        bounds = [place / BINS, (place + 1) / BINS]
+        return {"bin": bounds, "n": int(inside.sum()), "mean_probability": means[0], "present": means[1]}
+
     return {
         "n": len(truth),
         "coverage": len(ids) / len(truth) if truth else None,
         "per_attribute": {key: entry([column]) for column, key in enumerate(taxonomy.keys)},
         "levels": {str(level): entry(columns) for level, columns in _members(taxonomy).items()},
         "all": entry(list(range(len(taxonomy.keys)))),
-        "reliability": reliability,
+        "reliability": [reliable(place) for place in range(BINS)],
     }
 
 

@@ -3,10 +3,9 @@
 A resample is how often each row was drawn, so that sorting and counting need be worked out once: all figures are
 computed from (N, B) weights, a column for each of B resamples. Paired figures share their weights.
 
-Rows of one cluster (reconstructions of one class) resemble one another, so that n of them say less than n independent
-ones: the clusters are what is drawn. With few clusters, or few that matter to a figure, the spread between them is
-itself uncertain; intervals of clustered figures therefore take Student's quantile instead of the normal one, at the
-degrees of freedom that the fourth moment of the clusters' influences gives (Satterthwaite).
+Rows of one cluster (reconstructions of one class) resemble one another: the clusters are what is drawn. With few of
+them, or few that matter to a figure, their spread is itself uncertain; such intervals take Student's quantile instead
+of the normal one, at the degrees of freedom that the fourth moment of the clusters' influences gives (Satterthwaite).
 """
 
 from __future__ import annotations
@@ -85,15 +84,15 @@ def defined(figure: ArrayLike) -> float | None:
 
 
 def interval(figures: Floats, tail: float = (1 - CONFIDENCE) / 2) -> list[float] | None:
-    """Percentile interval of (B,) figures, 95% unless told; None if more than 5% of them are undefined (NaN).
+    """Percentile interval of (B,) figures with the share ``tail`` beyond each bound; None if over 5% are undefined."""
+    known = _known(figures)
+    return None if known is None else np.percentile(known, [100 * tail, 100 - 100 * tail]).tolist()
 
-    Args:
-        tail: the share beyond each bound.
-    """
+
+def _known(figures: Floats) -> Floats | None:
+    """Those that are defined; None where more than 5% are not."""
     known = figures[~np.isnan(figures)]
-    if not len(known) or len(known) < (1 - _MOST_UNDEFINED) * len(figures):
-        return None
-    return [float(bound) for bound in np.percentile(known, [100 * tail, 100 - 100 * tail])]
+    return known if len(known) and len(known) >= (1 - _MOST_UNDEFINED) * len(figures) else None
 
 
 def p_value(differences: Floats) -> float | None:
@@ -101,11 +100,11 @@ def p_value(differences: Floats) -> float | None:
 
     Twice the smaller share of resamples on one side of 0, ties counted on both, and one resample added so that it is
     never 0 (Davison and Hinkley, 1997, ch. 4). With fewer than ten resamples on that side the share is too coarse for a
-    correction over many tests (to resolve p = 1e-5 it would take a million): there p is that of the normal
-    approximation, mean over standard deviation of the resamples (ibid., 2.2), where it is the smaller one.
+    correction over many tests: there p is that of the normal approximation, mean over standard deviation of the
+    resamples (ibid., 2.2), where it is the smaller one.
     """
-    known = differences[~np.isnan(differences)]
-    if len(known) == 0 or len(known) < (1 - _MOST_UNDEFINED) * len(differences):
+    known = _known(differences)
+    if known is None:
         return None
     smaller = min(np.count_nonzero(known <= 0), np.count_nonzero(known >= 0))
     share = float(min(1.0, 2 * (smaller + 1) / (len(known) + 1)))
@@ -129,10 +128,8 @@ def wilson_interval(successes: float, n: float, quantile: float = _Z) -> list[fl
 def paired_interval(both: int, first: int, second: int, n: int) -> list[float]:
     """95% interval of the difference of two shares of the same n > 0 rows (Newcombe, 1998, method 10).
 
-    Args:
-        both, first, second: rows that count in both shares, in the first alone, and in the second alone.
-
-    It joins Wilson's of both, so that it is no point even where all rows agree.
+    ``both``, ``first``, ``second``: rows that count in both shares, in the first alone, and in the second alone. It
+    joins Wilson's of both, so that it is no point even where all rows agree.
     """
     neither = n - both - first - second
     shares = [(both + only) / n for only in (first, second)]
@@ -174,8 +171,8 @@ def left_out(sums: ArrayLike) -> Floats:
 def spread(without_K: Floats) -> tuple[float, float]:
     """(variance, degrees of freedom) of a figure from its values without each of K clusters.
 
-    The jackknife's variance, and 2K / (kurtosis - 1) degrees of freedom, at most K - 1: where a few clusters decide,
-    there are few. NaN for the variance where the figure is undefined without one of them, and for K = 1.
+    The jackknife's variance, NaN where the figure is undefined without one of them and for K = 1, and
+    2K / (kurtosis - 1) degrees of freedom, at most K - 1: where a few clusters decide, there are few.
     """
     clusters = len(without_K)
     squares = (without_K.mean() - without_K) ** 2 if clusters > 1 else np.full(1, np.nan)
@@ -197,10 +194,7 @@ def student(freedom: float) -> float:
 def cluster_interval(sums: ArrayLike, figure: Callable[[Floats], Floats], weights_BK: Floats) -> list[float] | None:
     """95% interval of ``figure`` of the total of (K, ...) ``sums``, over resamples of the clusters.
 
-    None where the resamples are not ``apart``, as kappa of two who never differ.
-
-    Args:
-        figure: (..., any) totals -> (...), NaN where undefined.
+    None where the resamples are not ``apart``. ``figure``: (..., any) totals -> (...), NaN where undefined.
     """
     freedom = spread(figure(left_out(sums)))[1]
     return apart(widened_interval(figure(totals(sums, weights_BK)), weights_BK.shape[1], freedom))
@@ -232,10 +226,7 @@ def widened_interval(figures_B: Floats, clusters: int, freedom: float) -> list[f
 
 @dataclass(frozen=True)
 class ClusteredShare:
-    """``part`` of ``whole`` rows in clusters, worth as much as ``effective`` independent rows.
-
-    ``freedom``: degrees of freedom with which that is known.
-    """
+    """``part`` of ``whole`` rows in clusters, worth ``effective`` independent ones, known with so much ``freedom``."""
 
     part: int
     whole: int
@@ -253,9 +244,9 @@ class ClusteredShare:
         with np.errstate(invalid="ignore"):  # one cluster alone
             variance, freedom = spread((part - parts) / (whole - wholes))
         share = part / whole
-        if not variance > 0:  # all or none of them, or one cluster alone: each counts as one row (Kish)
-            return ClusteredShare(int(part), int(whole), whole**2 / float((wholes**2).sum()), freedom)
-        return ClusteredShare(int(part), int(whole), share * (1 - share) / variance, freedom)
+        # Where all or none are, or one cluster is alone, each cluster counts as one row (Kish).
+        effective = share * (1 - share) / variance if variance > 0 else whole**2 / float((wholes**2).sum())
+        return ClusteredShare(int(part), int(whole), effective, freedom)
 
     @staticmethod
     def of_counts(

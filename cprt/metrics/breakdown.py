@@ -21,13 +21,10 @@ MOST = 8  # photos with so many attributes or more are one group
 
 @dataclass(frozen=True)
 class GroupError:
-    """Errors over the photos of one group that have a score.
+    """Errors over those of the ``n`` photos of one group that have a score: ``scored``.
 
-    Attributes:
-        n: photos in the group.
-        scored: of these, with a score.
-        mae, bias: mean absolute error, and mean of prediction minus truth; None where no photo has a score.
-        mae_ci, bias_ci: 95% bootstrap intervals over all scored photos; None where undefined.
+    ``mae`` is the mean absolute error, ``bias`` the mean of prediction minus truth; ``*_ci`` are 95% bootstrap
+    intervals over all scored photos. None where undefined.
     """
 
     n: int
@@ -41,12 +38,9 @@ class GroupError:
 def by_group(
     truth: ArrayLike, prediction: ArrayLike, groups: Mapping[str, ArrayLike], *, resamples: int = 1000, seed: int = 0
 ) -> dict[str, GroupError]:
-    """Group -> its errors.
+    """Group -> its errors, of (N,) true and predicted scores, NaN where there is none.
 
-    Args:
-        truth: (N,) true scores.
-        prediction: (N,) predicted scores, NaN where there is none.
-        groups: name -> (N,) booleans; a photo may be in several groups.
+    ``groups``: name -> (N,) booleans; a photo may be in several groups.
     """
     t = np.asarray(truth, dtype=np.float64)
     p = np.asarray(prediction, dtype=np.float64)
@@ -75,11 +69,9 @@ def by_group(
 def groups_of(
     levels: ArrayLike, present: Mapping[int, Collection[str]], taxonomy: Taxonomy
 ) -> dict[str, dict[str, np.ndarray]]:
-    """The paper's groupings: ``level``, ``attributes`` (how many are present) and ``attribute`` (which one is).
+    """The paper's groupings of (N,) true levels: ``level``, ``attributes`` (how many) and ``attribute`` (which one).
 
-    Args:
-        levels: (N,) true levels.
-        present: row -> keys of its attributes; rows whose attributes are not known are left out of the last two.
+    ``present``: row -> keys of its attributes; rows whose attributes are not known are left out of the last two.
     """
     level = np.asarray(levels)
     found = {"level": {str(number): level == number for number in LEVELS}}

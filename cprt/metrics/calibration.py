@@ -97,7 +97,7 @@ def refits(
 ) -> Iterator[Floats]:
     """(N,) calibrated scores under each of ``resamples`` fits to hold-out rows drawn with replacement.
 
-    An interval of a calibrated figure that takes the fit as given is too narrow: a hold-out is small.
+    An interval that takes the fit as given is too narrow: a hold-out is small.
     """
     x, y = _columns(held_scores, held_truth)
     rng = np.random.default_rng([seed, len(x)])
@@ -107,14 +107,11 @@ def refits(
 
 
 def band_margin(bands: ArrayLike, truth: ArrayLike, share: float) -> float | None:
-    """By how much to move both ends of a band outwards, so that bands hold the truth with probability ``share``.
+    """By how much to move both ends of the hold-out's (N, 2) bands outwards to hold a ``share`` of the truth.
 
-    Conformalised quantile regression (Romano, Patterson and Candès, 2019, theorem 1). The promise is for photos drawn
-    as the hold-out's were, on average over such hold-outs and photos, not for each level or photo. Below 0 where bands
-    are wider than they need be; None where the hold-out is too small to promise anything.
-
-    Args:
-        bands: (N, 2), in [0, 1], of the hold-out; truth: (N,).
+    Conformalised quantile regression (Romano, Patterson and Candès, 2019, theorem 1): on average over photos drawn as
+    the hold-out's were, not for each level or photo. Below 0 where bands are wider than they need be; None where the
+    hold-out is too small to promise anything.
     """
     b, y = np.asarray(bands, dtype=np.float64).reshape(-1, 2), np.asarray(truth, dtype=np.float64)
     outside = np.sort(np.maximum(b[:, 0] - y, y - b[:, 1]))

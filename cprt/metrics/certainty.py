@@ -23,10 +23,7 @@ def evaluate_certainty(
     resamples: int = 1000,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Bands and the risk-coverage curve of (N,) scores.
-
-    Args:
-        truth, scores: (N,), in [0, 1]; uncertainty: (N,), larger where the judge is less certain; bands: (N, 2).
+    """Bands (N, 2) and the risk-coverage curve of (N,) scores, from (N,) ``uncertainty``.
 
     Returns a dict: ``n``; ``band`` with the share that ``holds`` the truth, its ``ci`` and the mean ``width``;
     ``risk_coverage``: for each coverage the mean absolute error (``mae``, with ``ci``) over that share of the photos,

@@ -33,8 +33,7 @@ def pairwise_accuracy(truth: ArrayLike, prediction: ArrayLike, true_levels: Arra
 def sample_pairs(truth: ArrayLike, pairs: int, seed: int) -> Ints:
     """(pairs, 2) rows drawn with replacement, each pair with different true scores; (0, 2) where there is none.
 
-    The first is drawn in proportion to how many rows differ from it, the second evenly among those: all such pairs are
-    equally probable, however rare they are.
+    The first is drawn in proportion to how many rows differ from it, the second evenly among those.
     """
     groups = Groups(np.asarray(truth, dtype=np.float64))
     n, sizes = len(groups.values), np.diff(groups.bounds)
@@ -167,9 +166,8 @@ def _count_pairs(truth: Groups, prediction: Groups, stratum: Ints, chunks: Itera
 def _splits(stratum: Ints, rank: Ints) -> Iterator[tuple[Ints, Ints, Ints, Ints]]:
     """Finds all pairs within a stratum whose later row has the greater rank: each differs in one highest bit.
 
-    (N,) strata, rising, and ranks. For every bit, rows lie partitioned by the bits above (stably, each part in one
-    piece). Yields the rows with the bit unset, the rows with it set, and for each of the latter the range
-    [first, before) of the former that belong to its part and come earlier.
+    (N,) strata, rising, and ranks. For every bit, rows lie stably partitioned by the bits above. Yields the rows with
+    the bit unset, those with it set, and for each of these the range [first, before) of the former in its part.
     """
     bits = int(rank.max(initial=0)).bit_length()
     key = stratum << bits | rank

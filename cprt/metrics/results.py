@@ -20,28 +20,18 @@ Interval = Annotated[list[float], 2] | None
 
 @dataclass(frozen=True)
 class Figures:
-    """How well one way to a score agrees with the truth.
+    """How well one way to a score agrees with the truth, in the figures of the paper's 4.2.
 
-    Attributes:
-        n: label rows.
-        coverage: share of them with a score; the figures below are over these.
-        pearson, spearman, mae, bias, level_accuracy: paper 4.2; bias is the mean of prediction minus truth.
-        pairwise_accuracy, inter_level_accuracy, intra_level_accuracy: share of pairs of different true score
-            that are in their order: all, between levels, within levels. A tie is wrong; ``*_no_ties`` leave it out.
-        status_counts: rows by status (ok, unparsed, refused, error; missing: no prediction).
-        confusion: (4, 4) counts, rows true levels, columns predicted ones; ``confusion_ci`` their intervals.
-        sampled_pairs: the pair figures over a seeded sample of ``pairs`` pairs, with their ``ci``.
-        intra_level_against_chance: whether pairs within a level are told apart at all: two-sided ``p`` against 0.5.
-        ci: name of a figure -> its interval; ``ci_method`` says how they were made.
-        fitted: of a calibrated score: on how many hold-out photos, and the map.
+    Accuracies of pairs are shares of the pairs of different true score that are in their order: all, between levels,
+    within levels. A tie is wrong; ``*_no_ties`` leave it out.
     """
 
-    n: int
-    coverage: float | None
+    n: int  # label rows
+    coverage: float | None  # share of them with a score; all else is over these
     pearson: float | None
     spearman: float | None
     mae: float | None
-    bias: float | None
+    bias: float | None  # the mean of prediction minus truth
     level_accuracy: float | None
     inter_level_accuracy: float | None
     intra_level_accuracy: float | None
@@ -49,13 +39,15 @@ class Figures:
     pairwise_accuracy_no_ties: float | None = None
     inter_level_accuracy_no_ties: float | None = None
     intra_level_accuracy_no_ties: float | None = None
-    status_counts: dict[str, int] = field(default_factory=dict)
-    confusion: list[list[int]] = field(default_factory=list)
-    ci: dict[str, Interval] = field(default_factory=dict)
+    status_counts: dict[str, int] = field(default_factory=dict)  # also "missing": no prediction
+    confusion: list[list[int]] = field(default_factory=list)  # (4, 4), rows true levels, columns predicted ones
+    ci: dict[str, Interval] = field(default_factory=dict)  # name of a figure -> its interval
     ci_method: dict[str, Any] = field(default_factory=dict)
     confusion_ci: list[list[Interval]] | None = None
-    sampled_pairs: dict[str, Any] = field(default_factory=dict)
+    sampled_pairs: dict[str, Any] = field(default_factory=dict)  # over a seeded sample of ``pairs``, with their ``ci``
+    # Whether pairs within a level are told apart at all: two-sided ``p`` against 0.5.
     intra_level_against_chance: dict[str, Any] = field(default_factory=dict)
+    # Of a calibrated score: on how many hold-out photos, and the map.
     fitted: dict[str, Any] | None = field(default=None, metadata=_LEFT_OUT)
 
     def figure(self, name: str) -> float | None:
@@ -71,8 +63,8 @@ class Metrics(Figures):
     Attributes:
         decodings: expected, median, composed, likeliest, level_mean, mean -> the figures of that way to a score.
         calibrated: way to a score -> affine, isotonic, rising -> figures after calibration on the hold-out.
-        label_mass: over the photos with expected scores: ``n``, ``mean`` and ``least`` probability that was on scores.
-        willing: the same of structured answers, for the share of their probability that the free model gives them.
+        label_mass, willing: over the photos with expected scores, ``n``, ``mean`` and ``least`` probability that was on
+            scores; over structured answers, that which the free model gives them.
         attributes: how well attributes are seen (``cprt/metrics/attributes.py``).
         attribute_probabilities: how good the probabilities of attributes are, in the same file.
         calibrated_probabilities: the same after calibration on the hold-out.

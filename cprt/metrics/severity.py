@@ -105,12 +105,8 @@ def bootstrap(
 ) -> dict[str, Floats]:
     """Every figure in every resample of the rows: name -> (B,), NaN where it is undefined in that resample.
 
-    Sorting and the structure of the pairs are worked out once, then only the weights change: all pairs of 6,736 rows in
-    1,000 resamples take a few seconds.
-
-    Args:
-        truth, prediction, true_levels: (N,).
-        level_is_right: (N,) booleans, whether the predicted level is the true one.
+    All columns are (N,); ``level_is_right`` says whether the predicted level is the true one. Sorting and the structure
+    of the pairs are worked out once: all pairs of 6,736 rows in 1,000 resamples take a few seconds.
     """
     t, p = as_columns(truth, prediction)
     levels, right = as_columns(true_levels, level_is_right)
@@ -155,18 +151,13 @@ def paired_differences(
     """Whether judges of the same images differ: pair -> figure -> ``difference``, ``ci`` and ``p``.
 
     ``difference`` is the figure of a pair's first judge minus that of its second. All are computed on the same
-    resampled images, so what makes an image hard for both cancels; each judge is resampled once, however many pairs it
-    is in.
-    ``ci`` is the 95% percentile interval, ``p`` two-sided. None where a figure is undefined; no interval where all
-    resamples say the same.
+    resampled images, so what makes an image hard for both cancels. ``ci`` is the 95% percentile interval, ``p``
+    two-sided. None where a figure is undefined; no interval where all resamples say the same.
 
     Args:
         truth, true_levels: (N,), only images that all judges have scored.
-        judges: name -> (N,) scores.
-        pairs: names of judges; those in no pair are left alone.
+        judges: name -> (N,) scores; those in none of the ``pairs`` are left alone.
         done: called after each judge, for a progress bar.
-
-    Raises ValueError on columns of other lengths.
     """
     t, levels = as_columns(truth, true_levels)
     weights = resample(len(t), resamples, seed)
@@ -219,8 +210,7 @@ def evaluate(
     """The figures of predictions against labels.
 
     Args:
-        labels: (id, level, score) a row, as read (``cprt.records``). The level is taken as it is: it comes from
-            counts, not from the score.
+        labels: (id, level, score) a row, as read (``cprt.records``); the level comes from counts, not from the score.
         predictions: (id, status, score) a row, likewise; the score is None unless the status is "ok".
         resamples: bootstrap resamples; 0 leaves ``ci`` empty of all but coverage. Cost grows as n log n each.
 

@@ -45,10 +45,8 @@ def read_config(folder: str | Path) -> dict[str, Any]:
 def check_adapter(folder: str | Path, expected: int | None = None) -> dict[str, Any]:
     """The configuration of a LoRA folder whose weights are whole and finite, fit together, and change something.
 
-    Args:
-        expected: number of tensors, where the run recorded it: then layers that are missing as a whole show too.
-
-    Raises InputError that names the file and what is wrong with it.
+    ``expected``: tensors, where the run recorded how many: then layers that are missing as a whole show too. Raises
+    InputError that names the file and what is wrong with it.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -65,10 +63,8 @@ def check_adapter(folder: str | Path, expected: int | None = None) -> dict[str, 
         kind = str(tensor.dtype).removeprefix("torch.")
         if kind not in _DTYPES:
             raise InputError(f"{path}: {name} is {kind}, not one of {', '.join(_DTYPES)}")
-        for part in ("lora_A", "lora_B", "lora_magnitude_vector"):
-            module, found, _ = name.rpartition(f".{part}")
-            if found:
-                modules.setdefault(module, {})[part] = tensor
+        if found := re.fullmatch(r"(.+)\.(lora_A|lora_B|lora_magnitude_vector).*", name):
+            modules.setdefault(found[1], {})[found[2]] = tensor
     check_finite(str(path), tensors)
     if not modules:
         raise InputError(f"{path}: holds no LoRA weights")
@@ -129,7 +125,7 @@ def load_weights(adapted: Any, folder: str | Path, name: str) -> None:
 
 
 def pixel_cap(folder: str | Path) -> int | None:
-    """How many pixels of a photo the processor in an adapter's folder leaves; None where it says nothing of it.
+    """How many pixels of a photo the processor in an adapter's folder leaves, None where it does not say.
 
     Raises InputError for a folder that is none of an adapter's.
     """
@@ -155,8 +151,7 @@ def saved_tensors(record: Mapping[str, Any]) -> int | None:
 def other_base(folder: str | Path, base: str) -> str | None:
     """What to say where an adapter was trained on another base than ``base`` (as ``identity`` names it)."""
     record = read_record(folder)
-    trained = record.get("base_digest")
-    if not isinstance(trained, str) or trained == base:
+    if not isinstance(trained := record.get("base_digest"), str) or trained == base:
         return None
     return f"{folder} was trained on another base ({record.get('base_model')}, {trained[:64]}) than it is put on here"
 

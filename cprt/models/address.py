@@ -45,8 +45,6 @@ def read_key(variable: str | None, model: str) -> str | None:
     if not key:
         raise InputError(f"{model}: the environment variable {variable} with the key is not set")
     if not re.fullmatch(r"[!-~]+", key):
-        raise InputError(
-            f"{model}: what is in the environment variable {variable} is no key (it holds a blank, a line break or "
-            "another character that no header takes)"
-        )
+        why = "it holds a blank, a line break or another character that no header takes"
+        raise InputError(f"{model}: what is in the environment variable {variable} is no key ({why})")
     return key

@@ -12,6 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
@@ -38,15 +39,12 @@ Keep = Callable[[str, Response], None]
 class Model:
     """A model that answers requests. A local one is loaded at the first request that can be answered.
 
-    Attributes:
-        stopped: why it is asked no more, once an endpoint has refused the key or kept failing.
-
     Raises InputError for an endpoint on another machine without ``allow_remote``, or whose key is not there.
     """
 
     def __init__(self, spec: ModelSpec, allow_remote: bool = False, memory: Memory | None = None):
         self.spec = spec
-        self.stopped: Stopped | None = None
+        self.stopped: Stopped | None = None  # why it is asked no more: a key refused, an endpoint that kept failing
         self._endpoint = Endpoint(spec, allow_remote) if spec.base_url else None
         self._memory = memory or Memory()
         if spec.adapter is not None:
@@ -75,8 +73,7 @@ class Model:
         """Put the responses to the requests that are ``Missing`` into ``cache``, each durable as soon as it has come.
 
         They are found as they are asked: memory and the wait for the first do not grow with the number of requests.
-        Responses are rows of ``Response``, errors among them. Raises Stopped (an InputError) when the run cannot go on;
-        what has come until then is kept.
+        Raises Stopped (an InputError) when the run cannot go on; what has come until then is kept.
         """
         missing = Missing(self.spec, cache, again, errors)
         if self._endpoint is None:
@@ -127,7 +124,13 @@ class Model:
         local: LocalModel | None = None
 
         def prepare(batch: Sequence[Keyed]) -> tuple[list[Loaded], list[tuple[str, Response]], Any]:
-            readable, errors = _load_photos(batch)
+            """Requests with their photos, an error for those whose photos cannot be read, and the model's inputs."""
+            readable, errors = list[Loaded](), list[tuple[str, Response]]()
+            for key, request in batch:
+                try:
+                    readable.append((key, request, [load_image(path) for path in request.images]))
+                except InputError as error:
+                    errors.append((key, Response(error=str(error))))
             return readable, errors, local.prepare(_rows(readable)) if readable and local is not None else None
 
         with closing(read_ahead(prepare, batches)) as loaded:
@@ -193,15 +196,12 @@ def ask(
 ) -> None:
     """Have this process's part of what is missing answered in ``cache``, where ``read_outcomes`` finds it.
 
-    Missing is what has no answer yet, or is to be asked ``again``. Where the run cannot go on, ``model.stopped`` says
-    why; what came until then is kept, and such a model is asked no more.
+    Where the run cannot go on, ``model.stopped`` says why; what came until then is kept, and it is asked no more.
 
     Args:
-        requests: in the order in which they are asked; those about the same photos best follow one another. By their
-            keys where these are others than ``ModelSpec.key`` gives.
-        again: keys to ask for although they have an answer.
+        requests: in the order in which they are asked; by their keys where ``ModelSpec.key`` gives others.
+        again: keys to ask for although they have an answer; errors: ask again what ended in one.
         label: of the progress bar; None: the model's name.
-        errors: ask again what ended in an error.
     """
     shard = cache.shard
     if model.stopped is None:
@@ -226,17 +226,6 @@ def raise_first(faults: Iterable[InputError | None]) -> None:
 Loaded = tuple[str, Request, list[Any]]  # key, request, its photos
 
 
-def _load_photos(batch: Sequence[Keyed]) -> tuple[list[Loaded], list[tuple[str, Response]]]:
-    """Those of (key, request) rows whose photos can be read, and an error for the others."""
-    loaded, errors = list[Loaded](), list[tuple[str, Response]]()
-    for key, request in batch:
-        try:
-            loaded.append((key, request, [load_image(path) for path in request.images]))
-        except InputError as error:
-            errors.append((key, Response(error=str(error))))
-    return loaded, errors
-
-
 def _rows(batch: Sequence[Loaded]) -> list[Row]:
     return [(request.messages, images) for _, request, images in batch]
 
@@ -252,18 +241,14 @@ def answer_batch(
 
     What it cannot take is an error, others go on. ``prepared``: what the model's ``prepare`` made of the batch.
     """
-    made = {
-        "batch": len(batch),
-        "dtype": model.dtype,
-        "device": model.device.split(":")[0],
-        "image_size": {name: side for name, side in dict(model.size).items() if side is not None},
-        "decoding": model.decoding,
-    }
+    made = {"batch": len(batch), "dtype": model.dtype, "device": model.device.split(":")[0]}
+    made["image_size"] = {name: side for name, side in dict(model.size).items() if side is not None}
+    made["decoding"] = model.decoding
     if model.revision:
         made["revision"] = model.revision
     first = batch[0][1]
     try:
-        generations = model.generate(
+        responses = model.generate(
             _rows(batch), max_new_tokens, first.lead_in, top_logprobs, first.structure, first.guess, prepared
         )
     except InputError as error:
@@ -273,17 +258,6 @@ def answer_batch(
         halves = batch[: len(batch) // 2], batch[len(batch) // 2 :]
         return [row for half in halves for row in answer_batch(model, half, max_new_tokens, top_logprobs)]
     return [
-        (
-            key,
-            Response(
-                generation.text,
-                generation.complete,
-                logprobs=generation.logprobs and read_logprobs({"content": generation.logprobs}),
-                distribution=generation.distribution,
-                lists=generation.lists,
-                willing=generation.willing,
-                made=made,
-            ),
-        )
-        for (key, _, _), generation in zip(batch, generations, strict=True)
+        (key, replace(one, logprobs=one.logprobs and read_logprobs({"content": one.logprobs}), made=made))
+        for (key, _, _), one in zip(batch, responses, strict=True)
     ]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import torch
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
+AS_TENSORS = {"padding": True, "add_special_tokens": False, "return_tensors": "pt"}  # a template writes special tokens
 
 # What transformers reads of a folder beside its weights; each holds one JSON object.
 _JSON = (
@@ -31,22 +32,15 @@ _PROBE = [  # a question with a photo, to see whether one comes through
 ]
 
 # Setting of the image processor -> of the vision encoder, which must be equal.
-_PIECES = {
-    "qwen3_vl": {
-        "patch_size": "patch_size",
-        "merge_size": "spatial_merge_size",
-        "temporal_patch_size": "temporal_patch_size",
-    },
-    "mllama": {"max_image_tiles": "max_num_tiles"},
-}
+_PATCHES = {name: name for name in ("patch_size", "temporal_patch_size")}
+_PIECES = {"qwen3_vl": _PATCHES | {"merge_size": "spatial_merge_size"}, "mllama": {"max_image_tiles": "max_num_tiles"}}
 
 
 def load_processor(model: str, revision: str | None = None, max_pixels: int | None = None) -> Any:
     """The processor of a checkpoint, padding on the left, with images capped at ``max_pixels``.
 
-    Stock Qwen3-VL lets one image take about 16k tokens. Families that resize to fixed tiles (Mllama) know no cap and
-    keep their own size. Raises InputError when there is no such checkpoint, and when a question with one photo does not
-    come through its chat template and image processor as one.
+    Families that resize to fixed tiles (Mllama) know no cap and keep their own size. Raises InputError when there is no
+    such checkpoint, and when a question with one photo does not come through its template and processor as one.
     """
     from transformers import AutoProcessor
 
@@ -67,10 +61,10 @@ def load_processor(model: str, revision: str | None = None, max_pixels: int | No
 
 
 def load_model(model: str, revision: str | None = None, **kwargs: Any) -> Any:
-    """The weights of a checkpoint; ``kwargs`` go to ``from_pretrained``.
+    """The weights of a checkpoint, from safetensors alone; ``kwargs`` go to ``from_pretrained``.
 
-    Only safetensors are read, and every weight of the model comes from them. Raises InputError when there is no such
-    checkpoint, when a weight is missing, too many or of another shape, and when one is NaN or infinite.
+    Raises InputError when there is no such checkpoint, or a weight is missing, too many, of another shape, or not
+    finite.
     """
     from transformers import AutoModelForImageTextToText
 
@@ -92,7 +86,8 @@ def load_model(model: str, revision: str | None = None, **kwargs: Any) -> Any:
         ("of another shape", [name for name, *_ in found["mismatched_keys"]]),
     ):
         if names:
-            raise InputError(f"{model}: {_some(names)} {fault}: the weights are not those of its config.json")
+            some = f"{min(names)} is" if len(names) == 1 else f"{len(names)} weights ({min(names)}, ...) are"
+            raise InputError(f"{model}: {some} {fault}: the weights are not those of its config.json")
     check_finite(model, {**dict(loaded.named_parameters()), **dict(loaded.named_buffers())})
     if loaded.config.model_type == "qwen3_vl":
         embed = loaded.model.visual.patch_embed
@@ -193,24 +188,14 @@ def _check_processor(model: str, processor: Any) -> None:
         text = processor.apply_chat_template(_PROBE, add_generation_prompt=True)
         if text.count("Look.") != 1 or text.count("So?") != 1:
             raise InputError(f"{model}: its chat template does not render a question once")
-        inputs = processor(
-            text=[text],
-            images=[[Image.new("RGB", (64, 64), "grey")]],
-            padding=True,
-            add_special_tokens=False,
-            return_tensors="pt",
-        )
+        inputs = processor(text=[text], images=[[Image.new("RGB", (64, 64), "grey")]], **AS_TENSORS)
         if not torch.isfinite(inputs["pixel_values"]).all():
             raise InputError(f"{model}: its image processor turns a photo into NaN or infinity")
 
 
 @contextmanager
 def _reading(model: str, files: Iterable[str] = ()) -> Iterator[None]:
-    """One line for whatever the files of a broken or hostile checkpoint provoke in the libraries that read them.
-
-    Args:
-        files: names of those JSON files that are about to be read.
-    """
+    """One line for whatever a broken or hostile checkpoint, of which JSON ``files`` are read, provokes in libraries."""
     if not os.path.exists(model) and (model.startswith((".", "/", "~")) or model.count("/") > 1):
         raise InputError(f"{model}: no such model folder{_neighbour(model)}")  # and no name that the Hub could have
     limit_patience()
@@ -257,8 +242,3 @@ def _check_json(folder: Path, names: Iterable[str]) -> None:
 def first_line(error: Exception) -> str:
     """The first line of what a library says, for a message of one line."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
-
-
-def _some(names: Any) -> str:
-    first = min(names)
-    return f"{first} is" if len(names) == 1 else f"{len(names)} weights ({first}, ...) are"

@@ -10,28 +10,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cprt.models.spec import Response
+from cprt.records import inside
 
 # How generation ended, whatever the capitals. Nothing else counts as whole: "0.71" may be the beginning of "0.719". An
 # endpoint that gives no reason at all is believed, since some engines never do, unless its own count says otherwise.
 WHOLE = {"stop", "eos", "eos_token", "stop_sequence", "end_turn", "complete"}
 CUT = {"length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded"}
-FILTERED = {
-    "content_filter",
-    "content_filtered",
-    "content_policy_violation",
-    "responsibleaipolicyviolation",
-    "data_inspection_failed",
-    "safety",
-    "image_safety",
-    "prohibited_content",
-    "blocklist",
-    "recitation",
-    "spii",
-    "sensitive",
-    "refusal",
-    "guardrail_intervened",
-    "error_toxic",
-}
+FILTERED = frozenset(
+    """content_filter content_filtered content_policy_violation responsibleaipolicyviolation data_inspection_failed
+    safety image_safety prohibited_content blocklist recitation spii sensitive refusal guardrail_intervened
+    error_toxic""".split()
+)
 _THOUGHTS = ("thinking", "reasoning")
 _IMPOSSIBLE = -9999.0  # for minus infinity, which JSON lacks; as OpenAI writes it
 
@@ -57,7 +46,7 @@ def read_completion(content: bytes, most: int | None = None) -> Response:
         said, refusal = message.get("content"), message.get("refusal")
     except (KeyError, IndexError, TypeError, AttributeError):
         raise Unusable("a response without an answer in it") from None
-    usage = _usage(body.get("usage"))
+    usage = {name: count for name, count in inside(body, "usage").items() if type(count) is int and 0 <= count < 2**63}
     at_limit = not finish and most is not None and usage.get("completion_tokens", 0) >= most
     cut, filtered = at_limit or str(finish).lower() in CUT, is_filtered(finish)
     if finish and not (cut or filtered or str(finish).lower() in WHOLE):
@@ -112,12 +101,9 @@ def read_logprobs(logprobs: Any) -> list[dict[str, Any]] | None:
     An alternative whose figure is none is left out. None where there are no probabilities, or none of a token itself.
     """
     entries = logprobs.get("content") if isinstance(logprobs, dict) else None
-    if not isinstance(entries, list):
-        return None
     read = []
-    for entry in entries:
-        token = _read_token(entry)
-        if token is None:
+    for entry in entries if isinstance(entries, list) else ():
+        if (token := _read_token(entry)) is None:
             return None
         listed = entry.get("top_logprobs")
         if isinstance(listed, list):
@@ -162,9 +148,3 @@ def _join(parts: Any) -> str:
         else:
             raise Unusable("an answer that is not a text")
     return "".join(texts)
-
-
-def _usage(usage: Any) -> dict[str, int]:
-    if not isinstance(usage, dict):
-        return {}
-    return {name: count for name, count in usage.items() if type(count) is int and 0 <= count < 2**63}

@@ -91,11 +91,8 @@ class Endpoint:
         # A redirect or a proxy that the environment names would carry photos and key on; TLS alone hides them from it.
         by_environment = self.is_remote and str(self.spec.base_url).lower().startswith("https:")
         certificates = httpx2.create_ssl_context(trust_env=by_environment)  # slow to load: once for all
-        headers = {
-            "accept-encoding": "identity",
-            "content-type": "application/json",
-            "user-agent": f"cprt/{__version__}",
-        }
+        headers = {"accept-encoding": "identity", "content-type": "application/json"}
+        headers["user-agent"] = f"cprt/{__version__}"
         if self._key is not None:
             headers["authorization"] = f"Bearer {self._key}"
         # For every call the library looks through all connections of its pool, so that many calls share few pools.

@@ -12,7 +12,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cprt.errors import InputError
-from cprt.models.checkpoint import first_line, special_token
+from cprt.models.checkpoint import AS_TENSORS, first_line, special_token
 from cprt.prompts import Messages, arrange
 
 if TYPE_CHECKING:
@@ -41,12 +41,9 @@ def read_ahead(work: Callable[[T], U], items: Iterable[T]) -> Generator[U]:
 
 
 class Inputs:
-    """Rows as tensors on the CPU, padded on the left; for any thread, with a copy of ``processor``, which is for one.
+    """Rows as tensors on the CPU, padded on the left; for any thread, with a processor of its own, which is for one.
 
     Qwen's photos are bytes, to be completed on the model's device (``cprt.images.patches``).
-
-    Args:
-        model_type: the model family, as its configuration names it.
     """
 
     def __init__(self, processor: Any, model_type: str):
@@ -74,12 +71,6 @@ class Inputs:
         ]
         images = [list(images) for _, images in rows] if any(images for _, images in rows) else None
         try:
-            return processor(
-                text=texts,
-                images=images,
-                padding=True,
-                add_special_tokens=False,  # the template wrote them
-                return_tensors="pt",
-            )
+            return processor(text=texts, images=images, **AS_TENSORS)
         except (ValueError, ArithmeticError, RuntimeError) as error:  # such as an aspect ratio above its limit
             raise InputError(f"the model's processor does not take it ({first_line(error)})") from error

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from cprt.answers.structure import Structure
 from cprt.errors import InputError
@@ -18,33 +17,16 @@ from cprt.models.decoding.lookahead import KEEPING, Reading
 from cprt.models.decoding.score_tree import ScoreLook, ScoreReader
 from cprt.models.decoding.writing import write
 from cprt.models.inputs import Inputs, Row
+from cprt.models.spec import Response
 
 _PREFIXES = 4  # shared texts kept at once: one for each prompt that is asked in turn
-
-
-@dataclass(frozen=True)
-class Generation:
-    """What a model wrote, special tokens left out. ``complete`` is False when it ran into the token limit.
-
-    ``distribution``: probability of the scores "0.000" to "1.000" after a lead-in, where it was asked for.
-    ``lists``: probability of the lists of attributes, where it was asked for in a structure with keys (``ListReader``).
-    ``logprobs``: one entry a token of the answer with its most probable alternatives, in the form of an endpoint's.
-    ``willing``: of an answer held to a structure, the share of its probability that a free model gives it (``Held``).
-    """
-
-    text: str
-    complete: bool
-    distribution: dict[str, float] | None = None
-    lists: dict[str, float] | None = None
-    logprobs: list[dict[str, Any]] | None = None
-    willing: float | None = None
 
 
 class LocalModel:
     """Greedy generation, batched and padded on the left.
 
-    For Qwen3-VL the text that all rows of a batch begin with is computed once a run, and photos that were encoded for
-    one prompt are not encoded again for the next. Neither changes an answer; ``share_prefix`` False leaves it out.
+    For Qwen3-VL the text that all rows of a batch begin with is computed once a run, and photos are not encoded anew
+    for the next prompt. Neither changes an answer; ``share_prefix`` False leaves it out.
     """
 
     def __init__(
@@ -57,8 +39,6 @@ class LocalModel:
         max_pixels: int | None = None,
         share_prefix: bool = True,
     ):
-        if adapter is not None:
-            read_config(adapter)
         self._checkpoint = model, revision
         processor = self._load_processor(adapter, max_pixels)
         loaded = load_model(model, revision, dtype=dtype)
@@ -74,8 +54,6 @@ class LocalModel:
         """
         from peft import PeftModel
 
-        if adapter is not None:
-            read_config(adapter)
         processor = self._load_processor(adapter, max_pixels)
         check_fit(adapter or self._checkpoint[0], self.model, processor)
         model = self.model.unload() if isinstance(self.model, PeftModel) else self.model
@@ -85,8 +63,10 @@ class LocalModel:
 
     def _load_processor(self, adapter: str | None, max_pixels: int | None) -> Any:
         """An adapter's folder holds the processor it was trained with, pixel cap included."""
-        if adapter is not None and (Path(adapter) / "processor_config.json").is_file():
-            return load_processor(adapter, None, max_pixels)
+        if adapter is not None:
+            read_config(adapter)
+            if (Path(adapter) / "processor_config.json").is_file():
+                return load_processor(adapter, None, max_pixels)
         return load_processor(*self._checkpoint, max_pixels)
 
     @classmethod
@@ -109,7 +89,7 @@ class LocalModel:
         self._encoded: tuple[Any, Any] | None = None  # the pixels encoded last, and what came of them
         self._reader = Inputs(processor, self.model_type)
         self._scores = ScoreReader(processor.tokenizer)
-        self._lists = ListReader(processor.tokenizer)
+        self._lists = ListReader(self._scores.encode)
         size = model.get_output_embeddings().weight.shape[0]
         self._grammars = Grammars(processor.tokenizer, size, self.decoding["eos_token_id"])
 
@@ -127,8 +107,8 @@ class LocalModel:
         structure: Structure | None = None,
         guess: Structure | None = None,
         prepared: Any = None,
-    ) -> list[Generation]:
-        """One answer to each row.
+    ) -> list[Response]:
+        """One answer to each row, special tokens left out.
 
         Raises InputError where a row is one that the processor does not take.
 
@@ -137,8 +117,7 @@ class LocalModel:
                 structure has. An empty one stands for the answer's own text up to its score.
             top_logprobs: how many alternatives to each token of the answer to give.
             structure: the form that answers are held to. They end of themselves, whatever ``max_new_tokens`` is.
-            guess: the form that free answers most likely have, which makes those that have it fewer passes and changes
-                none.
+            guess: the form that free answers most likely have, and then take fewer passes; no answer changes.
             prepared: what ``prepare`` made of the rows.
         """
         import torch
@@ -167,20 +146,19 @@ class LocalModel:
             else:
                 answers = self._generate(inputs, max_new_tokens, form, listen)
             texts = self.processor.batch_decode(answers, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-            distributions: Sequence[dict[str, float] | None] = [None] * len(rows)
-            lists: Sequence[dict[str, float] | None] = [None] * len(rows)
+            distributions = lists = cast("Sequence[dict[str, float] | None]", [None] * len(rows))
             if look is not None:
                 distributions = look.distributions(reading, texts)
                 if structure is not None and structure.keys:
                     lists = self._lists.distributions(reading, structure.keys, texts)
         return [
-            Generation(
+            Response(
                 texts[row],
-                not set(ends).isdisjoint(answers[row]),
-                distributions[row],
-                lists[row],
-                None if top_logprobs is None else logprobs[row],
-                math.exp(form.log_willing[row]) if isinstance(form, Held) else None,
+                complete=not set(ends).isdisjoint(answers[row]),
+                logprobs=None if top_logprobs is None else logprobs[row],
+                distribution=distributions[row],
+                lists=lists[row],
+                willing=math.exp(form.log_willing[row]) if isinstance(form, Held) else None,
             )
             for row in range(len(rows))
         ]

@@ -7,6 +7,7 @@ holds little more than a key for each.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import chain, groupby, islice
@@ -46,28 +47,23 @@ def keyed(
 
 
 class Missing:
-    """Those of a stream of requests that this process is to ask, once each, with their keys (see ``ask``).
-
-    Attributes:
-        passed: how many others there were so far.
-    """
+    """Those of a stream of requests that this process is to ask, once each, with their keys (see ``ask``)."""
 
     def __init__(self, spec: ModelSpec, cache: ResponseCache, again: Collection[str] = (), errors: bool = True):
-        self.passed = 0
+        self.passed = 0  # how many others there were so far
         self._spec, self._cache, self._again = spec, cache, again
         self._is_done = cache.__contains__ if errors else cache.is_kept
         self._asked: set[str] = set()
 
     def __call__(self, requests: Iterable[Request] | Mapping[str, Request]) -> Iterator[Keyed]:
         for key, request in keyed(self._spec, requests):
-            if isinstance(key, OSError) or key in self._asked or not self._is_to_be_asked(key):
+            if isinstance(key, OSError) or key in self._asked or not self._cache.shard.has(key):
                 self.passed += 1
-            else:
+            elif key in self._again or not self._is_done(key):
                 self._asked.add(key)
                 yield key, request
-
-    def _is_to_be_asked(self, key: str) -> bool:
-        return self._cache.shard.has(key) and (key in self._again or not self._is_done(key))
+            else:
+                self.passed += 1
 
 
 def read_outcomes(
@@ -87,8 +83,8 @@ def in_batches(
 ) -> Generator[list[Keyed], None, None]:
     """Requests that differ only in their photo together, others with those of as many images; the largest first.
 
-    All prompts about the same photos follow one another, so that a model encodes these photos once. This is an order of
-    ``WINDOW`` requests at a time: further photos are not looked at before.
+    All prompts about the same photos follow one another, so that a model encodes these once. ``WINDOW`` requests are
+    ordered at a time.
     """
     for window in _in_lists(missing(requests), WINDOW):
         areas = {path: _pixels(path) for _, request in window for path in request.images}
@@ -129,15 +125,10 @@ def _pixels(path: Path) -> int:
 
 
 def hash_photos(photos: Iterable[Path]) -> None:
-    """Work out the digests of photos on all cores, so that the keys of requests about them take no time.
-
-    One that cannot be read is passed over; its key says so.
-    """
+    """Work out photos' digests on all cores, so that keys of requests take no time; one that cannot be read is left."""
 
     def work(path: Path) -> None:
         with suppress(OSError):
             image_digest(path)
 
-    paths = list(dict.fromkeys(photos))
-    for _ in in_parallel(work, paths, "photos"):
-        pass
+    deque(in_parallel(work, list(dict.fromkeys(photos)), "photos"), maxlen=0)

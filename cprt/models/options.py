@@ -64,19 +64,14 @@ class Options:
 
         A whole answer that is not as the schema says shows that the endpoint took it and left it out of account.
         """
-        wanted = {
-            "temperature": self._spec.temperature,
-            "logprobs": self._spec.top_logprobs,
-            "response_format": structure,
-        }
+        spec = self._spec
+        wanted = {"temperature": spec.temperature, "logprobs": spec.top_logprobs, "response_format": structure}
         without = {name for name, value in wanted.items() if value is not None and name not in sent}
         if structure is not None and response.complete and not response.refused:
             without |= set() if structure.holds(response.text or "") else {"response_format"}
-        listed = sent.get("top_logprobs", self._spec.top_logprobs)
-        return {
-            "dropped": tuple(sorted(without)),
-            "made": None if listed == self._spec.top_logprobs else {"top_logprobs": listed},
-        }
+        listed = sent.get("top_logprobs", spec.top_logprobs)
+        made = None if listed == spec.top_logprobs else {"top_logprobs": listed}
+        return {"dropped": tuple(sorted(without)), "made": made}
 
 
 def fewer_logprobs(about: str, asked: int) -> int | None:

@@ -20,20 +20,13 @@ _BEST_FIRST: tuple[Status, ...] = ("ok", "unparsed", "refused", "error")
 
 @dataclass(frozen=True)
 class Outcome(Generic[T]):
-    """Status and value of a request.
-
-    Attributes:
-        text: the model's own words; None where none came.
-        value: what the stage's reader made of the text; None where it made nothing of it, or there was none to read.
-        error: why there is nothing to go by; None where the text itself says it.
-        response: what came back; None for a request that was never made.
-    """
+    """Status and value of a request."""
 
     status: Status
-    text: str | None = None
-    value: T | None = None
-    error: str | None = None
-    response: Response | None = None
+    text: str | None = None  # the model's own words
+    value: T | None = None  # what the stage's reader made of them
+    error: str | None = None  # why there is nothing to go by, unless the text itself says it
+    response: Response | None = None  # what came back; None for a request that was never made
 
 
 def find_outcomes(keys: Iterable[str], cache: ResponseCache, read: Reader[T], spec: ModelSpec) -> dict[str, Outcome[T]]:
@@ -41,21 +34,19 @@ def find_outcomes(keys: Iterable[str], cache: ResponseCache, read: Reader[T], sp
 
     Only what failed or was refused is ever asked again, so of several answers to one request the best counts.
     """
-    return {key: _find(key, cache, read, spec.max_new_tokens) for key in keys}
+
+    def find(key: str) -> Outcome[T]:
+        outcomes = [_read(Response.read(row, cache.path), read, spec.max_new_tokens) for row in cache.rows(key)]
+        unasked = Outcome[T]("error", error="not asked: the run stopped before")
+        return min(outcomes, key=lambda outcome: _BEST_FIRST.index(outcome.status), default=unasked)
+
+    return {key: find(key) for key in keys}
 
 
 def with_status(outcomes: Mapping[K, Outcome[T]], statuses: Iterable[str]) -> set[K]:
     """The keys of the outcomes with one of ``statuses``."""
     wanted = set(statuses)
     return {key for key, outcome in outcomes.items() if outcome.status in wanted}
-
-
-def _find(key: str, cache: ResponseCache, read: Reader[T], limit: int | None) -> Outcome[T]:
-    rows = cache.rows(key)
-    if not rows:
-        return Outcome("error", error="not asked: the run stopped before")
-    outcomes = [_read(Response.read(row, cache.path), read, limit) for row in rows]
-    return min(outcomes, key=lambda outcome: _BEST_FIRST.index(outcome.status))
 
 
 def _read(response: Response, read: Reader[T], limit: int | None) -> Outcome[T]:

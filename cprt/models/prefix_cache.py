@@ -33,11 +33,7 @@ def common_prefix(batches: Sequence[torch.Tensor], vision_start: int) -> int:
 
 
 def compute_prefix(model: Any, ids_1P: torch.Tensor) -> tuple[KeysValues, torch.Tensor]:
-    """Keys and values of one row of text, and the logits behind it, on the graph where gradients are on.
-
-    Args:
-        model: a Qwen3-VL, perhaps with an adapter.
-    """
+    """Keys and values of one row of text, and a Qwen3-VL's logits behind it, on the graph where gradients are on."""
     cache = Cache(layers=[_Recorder() for _ in range(model.config.text_config.num_hidden_layers)])
     outputs = model(
         input_ids=ids_1P,

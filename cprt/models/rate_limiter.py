@@ -26,11 +26,7 @@ def is_retried(status: int) -> bool:
 
 
 def retry_after(header: str | None, now: float) -> float | None:
-    """Seconds that a Retry-After header asks to wait: a number or an HTTP date. None without one that can be read.
-
-    Args:
-        now: seconds since the epoch.
-    """
+    """Seconds from ``now`` (since the epoch) that a Retry-After header asks to wait: a number or an HTTP date."""
     if header is None:
         return None
     try:
@@ -52,10 +48,9 @@ def delay(failures: int, first: float = 0.5, longest: float = 30.0) -> float:
 class RateLimiter:
     """How many calls of one endpoint may fly, and when the run is to stop.
 
-    A rate limit (429) closes the gate for all until it is over and halves how many may fly, once for each closing; each
-    answer then adds a little, so that it grows by one in a round of answers. A fault (500, a reset) slows only the
-    request that met it. The circuit breaker: ``FAILED_IN_A_ROW`` requests that failed for good, all retries spent,
-    with no answer between them, stop the run.
+    A rate limit (429) closes the gate for all until it is over and halves how many may fly; each answer then adds a
+    little, so that it grows by one in a round of answers. A fault (500, a reset) slows only the request that met it.
+    The circuit breaker: ``FAILED_IN_A_ROW`` requests that failed for good with no answer between them stop the run.
     """
 
     def __init__(self, most: int):
@@ -95,7 +90,6 @@ class RateLimiter:
         """A request failed for good. Raises Stopped when the endpoint keeps failing."""
         self._failed_in_a_row += 1
         if self._failed_in_a_row >= FAILED_IN_A_ROW:
-            raise Stopped(
-                f"the endpoint keeps failing: {FAILED_IN_A_ROW} requests in a row got no answer (the last: {reason}); "
-                "what was answered is kept, run the same command again to go on"
-            )
+            failing = f"{FAILED_IN_A_ROW} requests in a row got no answer (the last: {reason})"
+            kept = "what was answered is kept, run the same command again to go on"
+            raise Stopped(f"the endpoint keeps failing: {failing}; {kept}")

@@ -64,17 +64,13 @@ def read_cache(path: str | Path) -> dict[str, Row]:
 class ResponseCache:
     """An append-only JSON Lines file of ``{"key": ..., "answer": {...}}``, for one writer at a time.
 
-    A row is on disk when ``put`` returns. A row cut off by a kill is dropped when the file is opened again. An answer
-    that is ``{"error": ...}`` is kept to be seen, yet does not count as an answer: its key is not ``in`` the cache, so
-    that the next run asks again. Where a key has several rows the last one is its answer.
+    A row is on disk when ``put`` returns; one cut off by a kill is dropped when the file is opened again. An answer
+    ``{"error": ...}`` is kept to be seen, yet its key is not ``in`` the cache, so that the next run asks again. The
+    last row of a key is its answer. In memory is only where in its file each answer begins.
 
-    The processes of a run on several cards have a file each, and read one another's: nothing is asked twice, whatever
-    number of processes asked it. In memory is only where in its file each answer begins.
+    The processes of a run on several cards have a file each, and read one another's, so that nothing is asked twice.
 
-    Args:
-        path: the file of a process that is alone.
-        shard: which of several processes this is.
-        read_only: only look at what there is: nothing is made, locked or mended.
+    ``path`` is the file of a process that is alone. With ``read_only`` nothing is made, locked or mended.
 
     Raises InputError when another run writes to the same file or when the file holds something else.
     """
@@ -86,8 +82,7 @@ class ResponseCache:
         if not read_only:
             self._open()
         elif self.path.is_file():
-            with open(self.path, "rb") as file:
-                self._mine.read(file)
+            self._mine.opened()
         self.refresh()
 
     def _open(self) -> None:
@@ -106,24 +101,12 @@ class ResponseCache:
     def refresh(self) -> None:
         """Read anew what other processes have written."""
         name = rf"{re.escape(self._alone.stem)}(\.\d+-of-\d+)?{re.escape(self._alone.suffix)}"
-        found = self.path.parent.iterdir() if self.path.parent.is_dir() else ()
-        others = sorted(
-            path for path in found if path != self.path and re.fullmatch(name, path.name) and path.is_file()
-        )
-        self._others = [_Places(path) for path in others]
-        for other in self._others:
-            with open(other.path, "rb") as file:
-                other.read(file)
+        found = sorted(self.path.parent.iterdir()) if self.path.parent.is_dir() else ()
+        others = [path for path in found if path != self.path and re.fullmatch(name, path.name)]
+        self._others = [_Places(path).opened() for path in others if path.is_file()]
 
     def __contains__(self, key: str) -> bool:
         return any(places.of_key.get(key, -1) >= 0 for places in (self._mine, *self._others))
-
-    def __getitem__(self, key: str) -> Row:
-        return self._mine.row(key)
-
-    def get(self, key: str) -> Row | None:
-        """What this process keeps under ``key``, an answer or an error."""
-        return self._mine.row(key) if key in self._mine.of_key else None
 
     def is_kept(self, key: str) -> bool:
         """Whether there is an answer or an error under ``key``."""
@@ -157,12 +140,9 @@ class ResponseCache:
 class CacheWriter:
     """Puts answers into a cache from a thread of its own, so that whoever asks need not wait for the disk.
 
-    One ``put`` takes all that has arrived meanwhile (group commit): with many answers a second they share an fsync,
-    with few each is on disk at once. Leaving the ``with`` block waits for the rest. A fault of the disk is raised by
-    the next ``keep`` and on leaving.
-
-    Args:
-        kept: called with the number of answers that have just become durable, from the writing thread.
+    One ``put`` takes all that has arrived meanwhile (group commit). Leaving the ``with`` block waits for the rest. A
+    fault of the disk is raised by the next ``keep`` and on leaving. From the writing thread ``kept`` is called with the
+    number of answers that have just become durable.
     """
 
     def __init__(self, cache: ResponseCache, kept: Callable[[int], object] = lambda count: None):
@@ -222,6 +202,12 @@ class _Places:
             end = after
         return end
 
+    def opened(self) -> _Places:
+        """These, once the file has been ``read`` as it is."""
+        with open(self.path, "rb") as file:
+            self.read(file)
+        return self
+
     def row(self, key: str) -> Row:
         """The answer or error under a key that is there, read from the file."""
         place = self.of_key[key]
@@ -231,10 +217,7 @@ class _Places:
 
 
 def _rows(file: Any, path: str | Path) -> Iterator[tuple[str, Row, int]]:
-    """Key and answer of every whole row, and where it ends.
-
-    A last line without an end that is no beginning of a row of ours is not cut off: the file is something else.
-    """
+    """Key and answer of every whole row, and where it ends; a last line may be the beginning of one."""
     end = 0
     for number, line in enumerate(file, start=1):
         try:

@@ -41,10 +41,8 @@ def _image_digest(path: Path, modified: int) -> str:
 class Request:
     """One call: ``messages`` whose ``{"type": "image"}`` parts stand where ``images`` go, in order.
 
-    ``lead_in``: a local model is to say as well how probable each score is after this text; an empty one stands for its
-    own answer up to the score (see ``LocalModel.generate``). An endpoint is asked for ``top_logprobs`` instead.
-    ``structure``: the form that the answer is held to. ``guess``: that which it most likely has, held to it or not, so
-    that a local model takes fewer steps to it; it changes no answer.
+    ``lead_in``, ``structure`` and ``guess`` are as ``LocalModel.generate`` has them. An endpoint is asked for
+    ``top_logprobs`` in place of a lead-in, and makes no use of a guess.
     """
 
     messages: Messages
@@ -56,34 +54,20 @@ class Request:
 
 @dataclass(frozen=True)
 class Response:
-    """What came back: a text, or an ``error`` and nothing else.
-
-    Attributes:
-        complete: False when the model ran into the token limit.
-        refused: the endpoint itself says that this is a refusal (content filter); a refusal in words is not seen here.
-        finish: the endpoint's finish_reason.
-        usage: tokens, as the endpoint counts them.
-        logprobs: one entry a token in an endpoint's form, when they were asked for.
-        dropped: options that the endpoint refused and this response was made without: "temperature", "logprobs",
-            "response_format" (the form of a structured answer; also where it took the form and did not keep to it).
-        distribution: of a local model, score string -> probability, when a request's ``lead_in`` asks for it.
-        lists: of a local model, keys with commas between -> probability, where ``lead_in`` is there and lists are.
-        willing: of a local model's answer that was held to a structure: the share of its probability that a free model
-            gives it (see ``cprt.models.decoding.grammar.Held``).
-        made: how a local model ran: photos in the batch, precision, kind of device, revision, image size. The shape of
-            a batch alone can flip a near-tied token in bfloat16.
-    """
+    """What came back: a text, or an ``error`` and nothing else."""
 
     text: str | None = None
-    complete: bool = True
-    refused: bool = False
-    finish: str | None = None
-    usage: dict[str, int] | None = None
-    logprobs: list[dict[str, Any]] | None = None
+    complete: bool = True  # False when the model ran into the token limit
+    refused: bool = False  # by the endpoint itself (content filter); a refusal in words is not seen here
+    finish: str | None = None  # the endpoint's finish_reason
+    usage: dict[str, int] | None = None  # tokens, as the endpoint counts them
+    logprobs: list[dict[str, Any]] | None = None  # one entry a token in an endpoint's form, when they were asked for
+    # Options that the endpoint refused: "temperature", "logprobs", "response_format" (or did not keep to its form).
     dropped: tuple[str, ...] = ()
-    distribution: dict[str, float] | None = None
-    lists: dict[str, float] | None = None
-    willing: float | None = None
+    distribution: dict[str, float] | None = None  # score -> probability, behind a ``lead_in`` (``ScoreReader``)
+    lists: dict[str, float] | None = None  # keys with commas between -> probability (``ListReader``)
+    willing: float | None = None  # the share of a structured answer's probability that a free model gives it (``Held``)
+    # How a local model ran. The shape of a batch alone can flip a near-tied token in bfloat16.
     made: dict[str, Any] | None = None
     error: str | None = None
 
@@ -96,19 +80,7 @@ class Response:
         """As it is stored: what says nothing is left out."""
         if self.error is not None:
             return {"error": self.error}
-        row = {
-            "text": self.text,
-            "complete": self.complete,
-            "refused": self.refused or None,
-            "finish": self.finish,
-            "usage": self.usage,
-            "logprobs": self.logprobs,
-            "dropped": list(self.dropped) or None,
-            "distribution": self.distribution,
-            "lists": self.lists,
-            "willing": self.willing,
-            "made": self.made,
-        }
+        row = {**vars(self), "refused": self.refused or None, "dropped": list(self.dropped) or None}
         return {name: value for name, value in row.items() if value is not None}
 
     @staticmethod
@@ -120,11 +92,8 @@ class Response:
         for field, value in row.items():
             if field not in _FIELDS or not fits(value, _FIELDS[field]):
                 raise InputError.at(where, "is not as a kept answer has it", field=field)
-        fields = dict(row)
-        for field in ("text", "error"):
-            if isinstance(fields.get(field), str):
-                fields[field] = without_halves(fields[field])
-        return Response(**{**fields, "dropped": tuple(fields.get("dropped", ()))})
+        said = {field: without_halves(row[field]) for field in ("text", "error") if row.get(field) is not None}
+        return Response(**{**row, **said, "dropped": tuple(row.get("dropped", ()))})
 
 
 _FIELDS = typing.get_type_hints(Response)
@@ -132,46 +101,29 @@ _FIELDS = typing.get_type_hints(Response)
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """A model to ask and how. With ``base_url`` it is behind an OpenAI-compatible endpoint, otherwise it runs here.
+    """A model to ask and how. With ``base_url`` it is behind an OpenAI-compatible endpoint, otherwise it runs here."""
 
-    Attributes:
-        name: what files and rows call it.
-        model: the endpoint's name for it; for a local one a folder or a Hub name.
-        base_url: the endpoint, such as http://127.0.0.1:8000/v1.
-        api_key_env: the environment variable that holds the key. The key itself is never written anywhere.
-        max_new_tokens: longest answer; a longer one is cut off. Without it an endpoint is sent none, as its default is.
-        revision: of a Hub model. For an endpoint: what it serves, in your words; then kept answers stay valid when the
-            server moves to another address, which otherwise counts as another model.
-        adapter: LoRA folder to put on a local model. For an endpoint: that of the adapter which it serves as ``model``,
-            to be asked as it was trained.
-        temperature: 0 is greedy; null leaves it to the endpoint. A local model is always greedy.
-        top_logprobs: how many alternatives a token to ask for.
-        max_pixels: larger photos are shrunk to this many pixels before they are sent. An adapter brings the cap that it
-            was trained with, unless the row says another.
-        image_format: jpeg (quality 95, chroma in full) or png (exact, several times larger).
-        extra: further fields of the request, such as {reasoning_effort: low}.
-        concurrency: requests in flight.
-        timeout: seconds for one call from start to end.
-        retries: times to ask again after a fault, before the request counts as failed.
-        batch_size, dtype: of a local model.
-    """
-
-    name: str = ruled(matches=FILE_NAME)
-    model: str = ruled(one_line=True)
-    base_url: str | None = None
+    name: str = ruled(matches=FILE_NAME)  # what files and rows call it
+    model: str = ruled(one_line=True)  # the endpoint's name for it; for a local one a folder or a Hub name
+    base_url: str | None = None  # the endpoint, such as http://127.0.0.1:8000/v1
+    # The environment variable that holds the key. The key itself is never written anywhere.
     api_key_env: str | None = ruled(None, matches=(r"[A-Za-z_][A-Za-z0-9_]*", "the name of an environment variable"))
+    # Of a Hub model. For an endpoint: what it serves, in your words; then kept answers stay valid when the server moves
+    # to another address, which otherwise counts as another model.
     revision: str | None = ruled(None, one_line=True)
+    # LoRA folder to put on a local model. For an endpoint: that of the adapter which it serves as ``model``.
     adapter: str | None = ruled(None, one_line=True)
-    max_new_tokens: int | None = ruled(4096, least=1)
-    temperature: float | None = ruled(0.0, least=0)
-    top_logprobs: int | None = ruled(None, least=1)
+    max_new_tokens: int | None = ruled(4096, least=1)  # a longer answer is cut off; an endpoint may have its own limit
+    temperature: float | None = ruled(0.0, least=0)  # null leaves it to the endpoint; a local model is always greedy
+    top_logprobs: int | None = ruled(None, least=1)  # how many alternatives a token to ask for
+    # Larger photos are shrunk to this many pixels. An adapter brings the cap that it was trained with.
     max_pixels: int | None = ruled(1024 * 1024, least=1)
-    image_format: Literal["jpeg", "png"] = "jpeg"
-    extra: dict[str, Any] = dataclasses.field(default_factory=dict)
-    concurrency: int = ruled(16, least=1, most=1000)
-    timeout: float = ruled(300.0, above=0)
-    retries: int = ruled(5, least=0)
-    batch_size: int = ruled(8, least=1)
+    image_format: Literal["jpeg", "png"] = "jpeg"  # of quality 95, chroma in full; png is exact, several times larger
+    extra: dict[str, Any] = dataclasses.field(default_factory=dict)  # of a request, such as {reasoning_effort: low}
+    concurrency: int = ruled(16, least=1, most=1000)  # requests in flight
+    timeout: float = ruled(300.0, above=0)  # seconds for one call from start to end
+    retries: int = ruled(5, least=0)  # after a fault, before the request counts as failed
+    batch_size: int = ruled(8, least=1)  # of a local model, and so is its dtype
     dtype: str = "auto"
 
     @staticmethod
@@ -229,9 +181,8 @@ class ModelSpec:
         }
         if self.base_url is None:
             listed = {} if self.top_logprobs is None else {"top_logprobs": self.top_logprobs}
-            return (
-                common | {"adapter": model_digest(self.adapter) if self.adapter else None, "dtype": self.dtype} | listed
-            )
+            adapter = model_digest(self.adapter) if self.adapter else None
+            return {**common, "adapter": adapter, "dtype": self.dtype, **listed}
         return common | {
             "endpoint": None if self.revision else self.base_url.rstrip("/"),
             "temperature": self.temperature,

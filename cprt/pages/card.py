@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from cprt.files import write_bytes
 from cprt.pages.colors import LEVEL_COLORS
 from cprt.pages.plots import png
 from cprt.records import Label
@@ -27,11 +25,6 @@ def data_card(parts: Mapping[str, Sequence[Label]], taxonomy: Taxonomy) -> dict[
             "without_attribute": sum(not label.present(taxonomy) for label in labels),
         }
     return card
-
-
-def draw_card(path: Path, card: Mapping[str, Any], taxonomy: Taxonomy) -> None:
-    """Write the card as a PNG."""
-    write_bytes(path, card_picture(card, taxonomy))
 
 
 def card_picture(card: Mapping[str, Any], taxonomy: Taxonomy) -> bytes:

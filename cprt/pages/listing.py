@@ -15,38 +15,24 @@ Columns = Sequence[tuple["Column", Callable[[Any], Cell]]]  # each with what sta
 
 @dataclass(frozen=True)
 class Column:
-    """One column.
-
-    Attributes:
-        kind: text, number, level (a number with its colour), id (kept on one line) or pictures.
-        choose: offer its values as a filter.
-        shown: False: only for filter, search and CSV.
-    """
+    """One column."""
 
     head: str
-    kind: str = "text"
-    choose: bool = False
-    shown: bool = True
+    kind: str = "text"  # or number, level (a number with its colour), id (kept on one line), pictures
+    choose: bool = False  # offer its values as a filter
+    shown: bool = True  # False: only for filter, search and CSV
 
 
 @dataclass(frozen=True)
 class Listing:
-    """One list of a page.
+    """One list of a page: of ``rows``, or of those of the list ``like`` whose column ``only[0]`` says ``only[1]``."""
 
-    Attributes:
-        id: of its table.
-        like, only: its rows are not ``rows`` but those of the list ``like`` whose column ``only[0]`` says ``only[1]``.
-        noun: what a row is, singular and plural.
-        sorted_by: the column by which the rows come sorted, the largest first.
-        size: rows on one page.
-    """
-
-    id: str
+    id: str  # of its table
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]] = ()
-    noun: tuple[str, str] = ("photo", "photos")
-    sorted_by: int | None = None
-    size: int = 50
+    noun: tuple[str, str] = ("photo", "photos")  # what a row is, singular and plural
+    sorted_by: int | None = None  # the column by which the rows come sorted, the largest first
+    size: int = 50  # rows on one page
     like: str | None = None
     only: tuple[int, str] | None = None
 

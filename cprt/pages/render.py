@@ -11,7 +11,6 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from markupsafe import Markup
 
 from cprt.pages.colors import LEVEL_COLORS, LEVEL_COLORS_DARK
 from cprt.pages.words import counted
+from cprt.records import with_texts
 from cprt.values import is_number
 
 _HERE = Path(__file__).parent
@@ -32,7 +32,7 @@ def render(template: str, **content: Any) -> str:
     return _environment().get_template(f"{template}.html.jinja").render(content)
 
 
-def seemly(value: object) -> object:
+def seemly(value: object) -> Any:
     """What a template prints for ``value``: a text without characters that hide or turn it; markup stays markup."""
     if isinstance(value, Markup):
         return Markup(_UNSEEMLY.sub("\ufffd", value))
@@ -64,18 +64,8 @@ def script_json(data: object) -> Markup:
 
 
 def _script_text(data: object) -> str:
-    text = json.dumps(_seemly_inside(data), separators=(",", ":"), allow_nan=False)
+    text = json.dumps(with_texts(data, seemly), separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _seemly_inside(data: object) -> object:
-    if isinstance(data, str):
-        return seemly(data)
-    if isinstance(data, Mapping):
-        return {str(key): _seemly_inside(value) for key, value in data.items()}
-    if isinstance(data, (list, tuple)):
-        return [_seemly_inside(value) for value in data]
-    return data
 
 
 def _environment() -> Environment:

@@ -14,8 +14,8 @@ _SECONDS = 10  # to connect; the library has no limit, and a network that swallo
 def limit_patience() -> None:
     """Make huggingface_hub, and transformers through it, give up after some seconds without network or a working Hub.
 
-    Left alone, each of the files that a model may have is asked for six times, with a warning each time: 150 seconds
-    and 68 lines for a processor. What is in the cache is still found.
+    Left alone, each file that a model may have is asked for six times: 150 seconds and 68 lines for a processor. What
+    is in the cache is still found.
     """
     import httpx2
     from huggingface_hub import set_client_factory

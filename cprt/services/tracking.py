@@ -30,10 +30,8 @@ def start_run(
     code, installed packages, console output, hardware and system metrics. Reports of wandb's own faults are off.
 
     Args:
-        project: by default ``WANDB_PROJECT``, else ``PROJECT``.
-        name: unless ``WANDB_NAME`` gives one.
+        project, name, directory: where ``WANDB_PROJECT``, ``WANDB_NAME`` and ``WANDB_DIR`` name no other.
         config: what made the run, JSON-ready. Whoever calls keeps tokens out of it.
-        directory: made if need be; the run's files lie in ``directory/wandb``, unless ``WANDB_DIR`` names another.
         resume: id of the run that goes on. Offline it has a file for each start, all under this id.
 
     Raises InputError when ``WANDB_MODE`` is none of ``MODES`` or the server takes no run.

@@ -45,16 +45,9 @@ def draw_embeddings(path: str | Path, embeddings: Floats, levels: Ints, counts: 
     for level, color in zip(LEVELS, LEVEL_COLORS, strict=True):
         chosen = levels == level
         if chosen.any():
+            label, area = f"level {level}  ({counts[chosen].sum():,} rows)", 6 + 10 * np.log2(counts[chosen])
             x, y = coordinates[chosen].T
-            panel.scatter(
-                x,
-                y,
-                s=6 + 10 * np.log2(counts[chosen]),
-                color=color,
-                alpha=0.55,
-                linewidths=0,
-                label=f"level {level}  ({counts[chosen].sum():,} rows)",
-            )
+            panel.scatter(x, y, s=area, color=color, alpha=0.55, linewidths=0, label=label)
     shares = [*explained, 0.0][:2]
     panel.set_xlabel(f"first principal axis ({shares[0]:.0%} of the variance)")
     panel.set_ylabel(f"second principal axis ({shares[1]:.0%})")
@@ -82,25 +75,13 @@ def draw_scores(
     for level, (low, top), color in zip(LEVELS, taxonomy.bands, LEVEL_COLORS, strict=True):
         chosen = levels == level
         panel.axhspan(low, top, color=color, alpha=0.1, linewidth=0)
-        panel.scatter(
-            lexicographic[chosen],
-            scores[chosen],
-            s=9,
-            color=color,
-            linewidths=0,
-            label=f"level {level}  ({chosen.sum():,} combinations)",
-        )
+        name = f"level {level}  ({chosen.sum():,} combinations)"
+        panel.scatter(lexicographic[chosen], scores[chosen], s=9, color=color, linewidths=0, label=name)
     for counts, above in _landmarks(taxonomy):
         x, y = int(np.dot(counts, taxonomy.weights)), severity(counts, taxonomy).score
         text = f"({', '.join(map(str, counts))})  {y:.3f}"
-        panel.annotate(
-            text,
-            (x, y),
-            (-6, 5) if above else (9, -3),
-            textcoords="offset points",
-            fontsize=8,
-            ha="right" if above else "left",
-        )
+        place, side = ((-6, 5), "right") if above else ((9, -3), "left")
+        panel.annotate(text, (x, y), place, textcoords="offset points", fontsize=8, ha=side)
         panel.scatter([x], [y], s=26, facecolors="none", edgecolors="black", linewidths=0.9)
     for number, (level, low) in enumerate(learnt.items()):
         color = LEVEL_COLORS[level - 1]
@@ -128,15 +109,9 @@ def scores_of(combinations: Ints, taxonomy: Taxonomy) -> tuple[Ints, Ints, Float
 def _landmarks(taxonomy: Taxonomy) -> list[tuple[tuple[int, ...], bool]]:
     """Counts worth a name, and whether the name stands above its point: (2,10,5,4) and (1,10,0,0) are the paper's."""
     one, two, three, four = taxonomy.sizes
-    lone = [
-        tuple(int(level == other) for other in LEVELS)
-        for level, size in zip(LEVELS, taxonomy.sizes, strict=True)
-        if size
-    ]
-    named = [(counts, False) for counts in lone] + [((one, two, three, four), True)]
-    if one >= 2:
-        named += [((1, two, 0, 0), True), ((2, two, three, four), True)]
-    return named
+    lone = [counts for counts, size in zip(np.eye(4, dtype=int).tolist(), taxonomy.sizes, strict=True) if size]
+    named = [(tuple(counts), False) for counts in lone] + [((one, two, three, four), True)]
+    return named + ([((1, two, 0, 0), True), ((2, two, three, four), True)] if one >= 2 else [])
 
 
 def _canvas(width: float, height: float) -> tuple[Figure, Axes]:

@@ -31,7 +31,6 @@ _RANGES = ("seeds", "settings")  # what the spread is over; with other neighbour
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Command line of ``cprt boundaries``."""
     (args,) = parse(BoundariesArguments, argv, prog="cprt boundaries", description=(__doc__ or "").partition("\n")[0])
     taxonomy = Taxonomy.load(args.taxonomy)
     vectors, report = read_vectors(args.labels, taxonomy, args.empty)
@@ -65,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     write_run(
         "cprt boundaries", out, args, {"labels": args.labels}, seed=args.seed, taxonomy=taxonomy.digest, report=report
     )
-    _print(found, spread, ordered, report, losses, args.out)
+    _print(result, args.out)
     if usable:
         print(f"  {out / 'taxonomy.yaml'}: these bands, to pass as --taxonomy")
 
@@ -84,23 +83,15 @@ def write_taxonomy(path: Path, lower: Sequence[float], extension: str | None) ->
     return True
 
 
-def _print(
-    found: dict[str, Any],
-    spread: dict[str, Any],
-    ordered: bool,
-    report: dict[str, int],
-    losses: list[float],
-    out: str,
-) -> None:
+def _print(result: dict[str, Any], out: str) -> None:
+    report, losses, spread = result["rows"], result["loss"], result["spread"]
     print(f"{out}: {report['used']} rows, {report['distinct']} distinct, loss {losses[0]:.4f} -> {losses[-1]:.4f}")
     if report["without_attribute"]:
-        kept = report["used"] == report["rows"]
-        print(
-            f"  {report['without_attribute']} rows without any attribute {'kept at the origin' if kept else 'left out'}"
-        )
+        place = "kept at the origin" if report["used"] == report["rows"] else "left out"
+        print(f"  {report['without_attribute']} rows without any attribute {place}")
     print("  level   rows  distinct  lower end  published  difference  over seeds      over settings")
     for level in LEVELS:
-        if band := found.get(str(level)):
+        if band := result["bands"].get(str(level)):
             print(
                 f"  {level}     {band['rows']:>6}  {band['distinct']:>8}  {band['lower']:>9.3f}"
                 f"  {band['published_lower']:>9.3f}  {band['difference']:>+10.3f}"
@@ -108,7 +99,7 @@ def _print(
             )
         else:
             print(f"  {level}          0         0          -          -           -  -               -")
-    if not ordered:
+    if not result["ordered"]:
         print("  the lower ends are not in the order of the levels: these labels do not separate them")
 
 

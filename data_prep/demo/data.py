@@ -11,18 +11,18 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
 from cprt.config import option, parse, run
 from cprt.files import write_text
+from cprt.guidance.advice import compose
 from cprt.provenance import sign, write_run
 from cprt.records import write_json
-from cprt.scoring import severity
-from cprt.taxonomy import LEVELS, Taxonomy
+from cprt.taxonomy import Taxonomy
 from data_prep.demo.drawings import SIGNS, draw
+from data_prep.labels.export import bench_row
 
 MOST_ATTRIBUTES = 5
 _SPLITS = {"val": ("cprt_train.json", 1), "test": ("cprt_test.json", 2)}  # label file, stream of the seed
@@ -38,7 +38,6 @@ class DemoDataArguments:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Command line of ``cprt demo-data``."""
     (args,) = parse(DemoDataArguments, argv, prog="cprt demo-data", description=__doc__)
     sign("cprt demo-data", Path(args.out) / "run.json")
     for split in _SPLITS:
@@ -60,14 +59,12 @@ def _write_split(out: Path, split: str, count: int, seed: int, size: int) -> Non
         keys = draw_attributes(rng)
         id = f"2017_{stream}{number:07d}"
         draw(keys, rng, size).save(out / "images" / folder / f"{id}.jpg", quality=92)
-        annotation = {
-            "id": id,
-            "image_path": f"images/{folder}/{id}.jpg",
-            "labels": [SIGNS[key].vispr for key in keys] or ["a0_safe"],
-        }
+        labels = [SIGNS[key].vispr for key in keys] or ["a0_safe"]
+        annotation = {"id": id, "image_path": f"images/{folder}/{id}.jpg", "labels": labels}
         (out / "annotations" / folder / f"{id}.json").write_text(json.dumps(annotation) + "\n", encoding="utf-8")
         names.append(f"annotations/{folder}/{id}.json\n")
-        rows.append(_bench_row(id, keys))
+        truth = compose(keys)
+        rows.append(bench_row(f"{id}.jpg", keys, truth.level, round(truth.score, 3), Taxonomy.default()))
     write_text(out / f"{folder}.txt", "".join(names))
     write_json(out / label_file, rows)
 
@@ -87,16 +84,6 @@ def draw_attributes(rng: np.random.Generator) -> list[str]:
     more = int(rng.integers(0, min(len(below), MOST_ATTRIBUTES - first) + 1))
     chosen = {*rng.choice(of_level, first, replace=False).tolist(), *rng.choice(below, more, replace=False).tolist()}
     return [key for key in taxonomy.keys if key in chosen]
-
-
-def _bench_row(id: str, keys: Sequence[str]) -> dict[str, Any]:
-    taxonomy = Taxonomy.default()
-    groups = {
-        f"level{level}": {a.key: int(a.key in keys) for a in taxonomy.attributes if a.level == level}
-        for level in LEVELS
-    }
-    truth = severity([sum(groups[f"level{level}"].values()) for level in LEVELS])
-    return {"id": f"{id}.jpg", "binary_labels": groups, "level": truth.level, "score": round(truth.score, 3)}
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from PIL import Image, ImageDraw
+from PIL import Image, ImageColor, ImageDraw
 
 GRID = 3  # cells per side; a cell holds at most one pictogram
 SUPERSAMPLE = 3  # pictograms are drawn this much larger and scaled down, which smooths their edges
@@ -20,15 +20,8 @@ Colour = tuple[int, int, int]
 Point = tuple[float, float]
 
 # Dark and saturated, so that a sign stands out from the light paper behind it.
-INKS: tuple[Colour, ...] = (
-    (25, 40, 110),
-    (120, 25, 35),
-    (15, 90, 60),
-    (95, 35, 120),
-    (60, 60, 65),
-    (130, 70, 10),
-    (10, 85, 105),
-)
+_DARK_INKS = "#19286e #781923 #0f5a3c #5f2378 #3c3c41 #82460a #0a5569"
+INKS = tuple(ImageColor.getcolor(ink, "RGB") for ink in _DARK_INKS.split())
 PAPER: Colour = (250, 250, 245)  # the light parts inside a sign
 
 
@@ -41,48 +34,38 @@ class Pen:
     ink: Colour
     stroke: float = 0.075
 
-    def _scale(self, points: Sequence[Point]) -> list[Point]:
+    def scaled(self, *points: Point) -> list[Point]:
         return [(x * self.side, y * self.side) for x, y in points]
 
-    def _width(self, stroke: float | None) -> int:
+    def width(self, stroke: float | None = None) -> int:
         return max(1, round((self.stroke if stroke is None else stroke) * self.side))
 
     def line(self, *points: Point, colour: Colour | None = None, stroke: float | None = None) -> None:
-        self.canvas.line(self._scale(points), fill=colour or self.ink, width=self._width(stroke), joint="curve")
+        self.canvas.line(self.scaled(*points), fill=colour or self.ink, width=self.width(stroke), joint="curve")
 
     def shape(self, *points: Point, colour: Colour | None = None) -> None:
-        self.canvas.polygon(self._scale(points), fill=colour or self.ink)
+        self.canvas.polygon(self.scaled(*points), fill=colour or self.ink)
 
     def box(self, x0: float, y0: float, x1: float, y1: float, colour: Colour | None = None, radius: float = 0) -> None:
-        self.canvas.rounded_rectangle(
-            self._scale([(x0, y0), (x1, y1)]), radius=radius * self.side, fill=colour or self.ink
-        )
+        corners = self.scaled((x0, y0), (x1, y1))
+        self.canvas.rounded_rectangle(corners, radius=radius * self.side, fill=colour or self.ink)
 
     def frame(self, x0: float, y0: float, x1: float, y1: float, radius: float = 0) -> None:
         """A paper-filled box with an ink border."""
-        self.canvas.rounded_rectangle(
-            self._scale([(x0, y0), (x1, y1)]),
-            radius=radius * self.side,
-            fill=PAPER,
-            outline=self.ink,
-            width=self._width(None),
-        )
+        corners = self.scaled((x0, y0), (x1, y1))
+        self.canvas.rounded_rectangle(corners, radius * self.side, fill=PAPER, outline=self.ink, width=self.width())
 
     def disc(self, x: float, y: float, r: float, colour: Colour | None = None) -> None:
-        self.canvas.ellipse(self._scale([(x - r, y - r), (x + r, y + r)]), fill=colour or self.ink)
+        self.canvas.ellipse(self.scaled((x - r, y - r), (x + r, y + r)), fill=colour or self.ink)
 
     def ring(self, x: float, y: float, r: float, fill: Colour | None = None) -> None:
-        self.canvas.ellipse(
-            self._scale([(x - r, y - r), (x + r, y + r)]), fill=fill, outline=self.ink, width=self._width(None)
-        )
+        corners = self.scaled((x - r, y - r), (x + r, y + r))
+        self.canvas.ellipse(corners, fill=fill, outline=self.ink, width=self.width())
 
-    def arc(
-        self, x: float, y: float, rx: float, ry: float, start: float, end: float, stroke: float | None = None
-    ) -> None:
+    def arc(self, x: float, y: float, rx: float, ry: float, start: int, end: int, stroke: float | None = None) -> None:
         """Part of an ellipse, clockwise between two angles in degrees, 0 pointing right."""
-        self.canvas.arc(
-            self._scale([(x - rx, y - ry), (x + rx, y + ry)]), start, end, fill=self.ink, width=self._width(stroke)
-        )
+        corners = self.scaled((x - rx, y - ry), (x + rx, y + ry))
+        self.canvas.arc(corners, start, end, fill=self.ink, width=self.width(stroke))
 
 
 def _fingerprint(pen: Pen) -> None:
@@ -95,7 +78,7 @@ def _fingerprint(pen: Pen) -> None:
 
 def _passport(pen: Pen) -> None:
     pen.box(0.17, 0.04, 0.83, 0.96, radius=0.07)
-    pen.canvas.ellipse(pen._scale([(0.31, 0.20), (0.69, 0.58)]), outline=PAPER, width=pen._width(0.06))
+    pen.canvas.ellipse(pen.scaled((0.31, 0.20), (0.69, 0.58)), outline=PAPER, width=pen.width(0.06))
     pen.line((0.31, 0.39), (0.69, 0.39), colour=PAPER, stroke=0.05)
     pen.line((0.5, 0.20), (0.5, 0.58), colour=PAPER, stroke=0.05)
     pen.line((0.31, 0.78), (0.69, 0.78), colour=PAPER, stroke=0.07)
@@ -122,20 +105,9 @@ def _signature(pen: Pen) -> None:
 
 
 def _jersey(pen: Pen) -> None:
-    pen.shape(
-        (0.30, 0.08),
-        (0.42, 0.18),
-        (0.58, 0.18),
-        (0.70, 0.08),
-        (0.98, 0.28),
-        (0.84, 0.48),
-        (0.75, 0.42),
-        (0.75, 0.95),
-        (0.25, 0.95),
-        (0.25, 0.42),
-        (0.16, 0.48),
-        (0.02, 0.28),
-    )
+    right = [(0.58, 0.18), (0.70, 0.08), (0.98, 0.28), (0.84, 0.48), (0.75, 0.42), (0.75, 0.95)]
+    left = [(0.25, 0.95), (0.25, 0.42), (0.16, 0.48), (0.02, 0.28), (0.30, 0.08), (0.42, 0.18)]
+    pen.shape(*right, *left)
     pen.line((0.38, 0.42), (0.60, 0.42), (0.48, 0.80), colour=PAPER, stroke=0.10)
 
 
@@ -184,12 +156,8 @@ def _crying_face(pen: Pen) -> None:
 
 def _skin_tones(pen: Pen) -> None:
     for k, tone in enumerate(((245, 215, 185), (185, 125, 80), (85, 50, 30))):
-        pen.canvas.ellipse(
-            pen._scale([(0.02 + 0.32 * k, 0.34), (0.34 + 0.32 * k, 0.66)]),
-            fill=tone,
-            outline=pen.ink,
-            width=pen._width(0.035),
-        )
+        corners = pen.scaled((0.02 + 0.32 * k, 0.34), (0.34 + 0.32 * k, 0.66))
+        pen.canvas.ellipse(corners, fill=tone, outline=pen.ink, width=pen.width(0.035))
 
 
 def _birthday_cake(pen: Pen) -> None:
@@ -264,31 +232,19 @@ def _calendar(pen: Pen) -> None:
 def _crowd(pen: Pen) -> None:
     for x, y in ((0.24, 0.28), (0.76, 0.28), (0.50, 0.40)):
         # A thin paper rim keeps the figure in front apart from those behind it.
-        pen.canvas.pieslice(
-            pen._scale([(x - 0.26, y + 0.12), (x + 0.26, y + 1.0)]),
-            180,
-            360,
-            fill=pen.ink,
-            outline=PAPER,
-            width=pen._width(0.035),
-        )
+        corners = pen.scaled((x - 0.26, y + 0.12), (x + 0.26, y + 1.0))
+        pen.canvas.pieslice(corners, 180, 360, fill=pen.ink, outline=PAPER, width=pen.width(0.035))
         pen.disc(x, y, 0.155, colour=PAPER)
         pen.disc(x, y, 0.13)
 
 
 @dataclass(frozen=True)
 class Sign:
-    """What stands for an attribute.
+    """What stands for an attribute."""
 
-    Attributes:
-        draw: its pictogram, on a tile.
-        word: what the demo's base knows it by, which is no word for the attribute.
-        vispr: the label that annotations list for it, for the layout's sake: VISPR's real map is many to one.
-    """
-
-    draw: Callable[[Pen], None]
-    word: str
-    vispr: str
+    draw: Callable[[Pen], None]  # its pictogram, on a tile
+    word: str  # what the demo's base knows it by, which is no word for the attribute
+    vispr: str  # the label that annotations list for it, for the layout's sake: VISPR's real map is many to one
 
 
 SIGNS = {
@@ -342,19 +298,14 @@ def _jittered_ink(rng: np.random.Generator) -> Colour:
 
 
 def draw(
-    keys: Sequence[str],
-    rng: np.random.Generator,
-    size: int = 96,
-    cells: Sequence[int] | None = None,
+    keys: Sequence[str], rng: np.random.Generator, size: int = 96, cells: Sequence[int] | None = None
 ) -> Image.Image:
     """An RGB drawing of the pictograms `keys` (at most nine) at random cells of a 3 x 3 grid.
 
-    `cells` fixes the cell of each key (0 to 8 in reading order) for tasks that ask about places; it is drawn
-    from `rng` otherwise. The result depends on the arguments and the state of `rng` alone.
-    Raises ValueError for an unknown key, more keys than cells, or cells that do not fit the keys.
+    `cells` fixes the cell of each key (0 to 8 in reading order); it is drawn from `rng` otherwise. Raises ValueError
+    for an unknown key, more keys than cells, or cells that do not fit the keys.
     """
-    unknown = [key for key in keys if key not in SIGNS]
-    if unknown:
+    if unknown := [key for key in keys if key not in SIGNS]:
         raise ValueError(f"no pictogram for {', '.join(unknown)}")
     if len(keys) > GRID**2:
         raise ValueError(f"{len(keys)} pictograms do not fit a grid of {GRID**2} cells")
@@ -370,8 +321,7 @@ def draw(
         row, column = divmod(cell, GRID)
         # The sign may lie anywhere inside its cell, but never leaves it.
         slack = pitch - side
-        x = round(column * pitch + rng.uniform(0, slack)) if slack > 0 else round(column * pitch)
-        y = round(row * pitch + rng.uniform(0, slack)) if slack > 0 else round(row * pitch)
+        x, y = (round(place * pitch + (rng.uniform(0, slack) if slack > 0 else 0)) for place in (column, row))
         tile = pictogram(key, side, _jittered_ink(rng))
         image.paste(tile, (x, y), tile)
     return image

@@ -7,7 +7,7 @@ are named, never copied: their licence is their owner's. Nothing is sent anywher
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,27 +32,27 @@ class ExportArguments:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Command line of ``cprt export``."""
     (args,) = parse(ExportArguments, argv, prog="cprt export", description=(__doc__ or "").partition("\n")[0])
     taxonomy = Taxonomy.load(args.taxonomy)
     labels = read_labels(args.labels, taxonomy, needed=("labels",))
     out = Path(args.out)
     sign("cprt export", out / "run.json")
-    write_json(out / f"{args.name}.json", [bench_row(label, taxonomy) for label in labels])
+    names = [one.id if one.image is None else Path(one.image).name for one in labels]
+    facts = ((one.present(taxonomy), one.level, one.score, taxonomy) for one in labels)
+    rows = [bench_row(name, *about) for name, about in zip(names, facts, strict=True)]
+    write_json(out / f"{args.name}.json", rows)
     write_text(out / "README.md", card(labels, taxonomy, args))
     write_run("cprt export", out, args, {"labels": args.labels}, taxonomy=taxonomy.digest)
     print(f"{out / args.name}.json: {len(labels)} rows in CPRT-Bench's format; {out / 'README.md'}: its card")
 
 
-def bench_row(label: Label, taxonomy: Taxonomy) -> dict[str, Any]:
-    """A label as the released files have it; ``id`` is the photo's file name."""
-    present = set(label.present(taxonomy))
+def bench_row(id: str, present: Collection[str], level: int, score: float, taxonomy: Taxonomy) -> dict[str, Any]:
+    """A photo's labels as the released files have them; ``id`` is its file name."""
     by_level = {
-        f"level{level}": {a.key: int(a.key in present) for a in taxonomy.attributes if a.level == level}
-        for level in LEVELS
+        f"level{number}": {a.key: int(a.key in present) for a in taxonomy.attributes if a.level == number}
+        for number in LEVELS
     }
-    name = label.id if label.image is None else Path(label.image).name
-    return {"id": name, "binary_labels": by_level, "level": label.level, "score": label.score}
+    return {"id": id, "binary_labels": by_level, "level": level, "score": score}
 
 
 def card(labels: Sequence[Label], taxonomy: Taxonomy, args: ExportArguments) -> str:

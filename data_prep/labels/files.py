@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from cprt import records
+from cprt.annotation import consensus
 from cprt.errors import InputError
-from cprt.files import read_yaml
-from cprt.records import check_labels, read_json
+from cprt.files import read_mapping
+from cprt.records import read_json, wrong_labels
 from cprt.tables import read_csv
 from cprt.taxonomy import LEVELS, Taxonomy
 from cprt.values import is_number, number, read_fields
@@ -73,7 +74,9 @@ def read_annotations(path: str | Path, taxonomy: Taxonomy) -> tuple[list[Stated]
         of_photo = answers.setdefault(row.id, {})
         if row.annotator in of_photo:
             raise InputError.at(path, f"{row.annotator!r} has answered {row.id!r} already", line, "annotator")
-        of_photo[row.annotator] = None if row.labels is None else _all_keys(row.labels, f"{path}:{line}", taxonomy)
+        if (wrong := wrong_labels(row.labels, taxonomy.keys)) is not None:
+            raise InputError.at(path, wrong[1], line, wrong[0])
+        of_photo[row.annotator] = row.labels
         first_line.setdefault(row.id, line)
         annotators.add(row.annotator)
     rows, without = [], []
@@ -82,7 +85,7 @@ def read_annotations(path: str | Path, taxonomy: Taxonomy) -> tuple[list[Stated]
         if len(given) < len(annotators):
             without.append(id)
             continue
-        labels = {key: float(all(answer[key] == 1 for answer in given)) for key in taxonomy.keys}
+        labels = {key: float(value) for key, value in consensus(given, taxonomy).items()}
         rows.append(_stated(f"{path}:{first_line[id]}", id, labels, None, None))
     if not rows:
         raise InputError.at(path, f"no photo has labels of all {len(annotators)} annotators")
@@ -91,9 +94,7 @@ def read_annotations(path: str | Path, taxonomy: Taxonomy) -> tuple[list[Stated]
 
 def read_aliases(path: str | Path, taxonomy: Taxonomy) -> dict[str, str]:
     """A YAML mapping of other spellings to keys, such as ``face: biometrics``."""
-    content = read_yaml(path)
-    if not isinstance(content, dict):
-        raise InputError.at(path, "must be a mapping from other spellings to keys")
+    content = read_mapping(path, " from other spellings to keys")
     for other, key in content.items():
         if key not in taxonomy.keys:
             raise InputError.at(path, f"{key!r} is not an attribute of the taxonomy", field=other)
@@ -131,11 +132,6 @@ def _bench_row(row: Any, where: str, taxonomy: Taxonomy, aliases: Aliases) -> St
     return _stated(where, stated.id, {key: labels[key] for key in taxonomy.keys}, stated.level, stated.score)
 
 
-def _all_keys(labels: Mapping[str, Any], where: str, taxonomy: Taxonomy) -> dict[str, float]:
-    check_labels(labels, taxonomy.keys, lambda field, message: InputError.at(where, message, field=field))
-    return {key: float(labels[key]) for key in taxonomy.keys}
-
-
 def _value(value: Any, where: str, field: str) -> float:
     if isinstance(value, str) or value not in (0, 0.5, 1):  # true and false equal 1 and 0
         raise InputError.at(where, f"{value!r} is not 0, 0.5 or 1", field=field)
@@ -168,12 +164,7 @@ def _checked(rows: list[Stated], path: str | Path) -> list[Stated]:
         raise InputError.at(path, "has no rows")
     first: dict[str, str] = {}
     for row in rows:
-        if row.id in first:
-            earlier = first[row.id].removeprefix(f"{path}").lstrip(": ")
-            raise InputError.at(row.where, f"{row.id!r} is there already in {_place(earlier)}", field="id")
-        first[row.id] = row.where
+        if (there := first.setdefault(row.id, row.where)) != row.where:
+            place = there.removeprefix(str(path)).removeprefix(": ").replace(":", "line ")
+            raise InputError.at(row.where, f"{row.id!r} is there already in {place}", field="id")
     return rows
-
-
-def _place(text: str) -> str:
-    return text if text.startswith("row") else f"line {text}"

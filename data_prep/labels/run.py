@@ -14,8 +14,9 @@ from typing import Any
 
 from cprt.config import option, parse, run
 from cprt.errors import InputError
+from cprt.files import write_bytes
 from cprt.images import ImageIndex
-from cprt.pages.card import data_card, draw_card
+from cprt.pages.card import card_picture, data_card
 from cprt.pages.words import first_few
 from cprt.provenance import run_path, sign, write_run
 from cprt.records import Label, write_jsonl
@@ -39,7 +40,6 @@ class LabelsArguments:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Command line of ``cprt labels``."""
     (args,) = parse(LabelsArguments, argv, prog="cprt labels", description=__doc__)
     taxonomy = Taxonomy.load(args.taxonomy)
     aliases = read_aliases(args.aliases, taxonomy) if args.aliases else {}
@@ -56,7 +56,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     write_jsonl(args.out, labels)
     if args.card and labels:
         name = Path(args.out).stem
-        draw_card(Path(args.out).with_name(f"{name}.card.png"), data_card({name: labels}, taxonomy), taxonomy)
+        picture = card_picture(data_card({name: labels}, taxonomy), taxonomy)
+        write_bytes(Path(args.out).with_name(f"{name}.card.png"), picture)
     write_run("cprt labels", args.out, args, {"input": args.input}, taxonomy=taxonomy.digest, report=report)
     _print(report, args.out)
 
@@ -76,10 +77,7 @@ def make_labels(
     disagreements: list[dict[str, Any]] = []
     seen: dict[str, str] = {}
     for row, level, score in zip(rows, levels.tolist(), scores.tolist(), strict=True):
-        try:
-            image = index.find(row.id)
-        except ValueError as error:
-            raise InputError.at(row.where, str(error), field="id") from error
+        image = index.find(row.id, row.where, field="id")
         wrong_level = row.level is not None and row.level != level
         wrong_score = row.score is not None and abs(row.score - score) > SCORE_TOLERANCE + 1e-9
         if wrong_level or wrong_score:

@@ -45,7 +45,6 @@ class SurveyArguments:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Command line of ``cprt survey``."""
     (args,) = parse(SurveyArguments, argv, prog="cprt survey", description=(__doc__ or "").partition("\n")[0])
     taxonomy = Taxonomy.load(args.taxonomy)
     labels = read_labels(args.labels, taxonomy)
@@ -53,26 +52,18 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise InputError.at(args.labels, f"has {len(labels)} photos, fewer than the {args.photos} to draw")
     drawn, _ = draw_holdout(labels, args.photos, args.seed)
     names = [label.image or label.id for label in drawn]
-    raters: list[list[str]] = [[] for _ in drawn]
-    for number, own in enumerate(assign(len(drawn), args.people, args.each, np.random.default_rng(args.seed)), start=1):
-        for photo in own:
-            raters[photo].append(f"person{number:02}")
+    sheets = assign(len(drawn), args.people, args.each, np.random.default_rng(args.seed))
+    photos_of = {f"person{number:02}": sorted(own) for number, own in enumerate(sheets, start=1)}
+    raters = [[person for person, own in photos_of.items() if photo in own] for photo in range(len(drawn))]
 
     out = Path(args.out)
     check_unfilled(out / "sheets", first=3)
     sign("cprt survey", out / "run.json")
-    for person in sorted({person for group in raters for person in group}):
-        rows = [
-            (person, "human", name, *[""] * len(taxonomy.keys))
-            for name, group in zip(names, raters, strict=True)
-            if person in group
-        ]
+    for person, own in photos_of.items():
+        rows = [(person, "human", names[photo], *[""] * len(taxonomy.keys)) for photo in own]
         write_csv(out / "sheets" / f"{person}.csv", ("annotator", "kind", "image", *taxonomy.keys), rows)
-    write_csv(
-        out / "photos.csv",
-        ("image", "people"),
-        [(name, " ".join(group)) for name, group in zip(names, raters, strict=True)],
-    )
+    seen_by = [(name, " ".join(group)) for name, group in zip(names, raters, strict=True)]
+    write_csv(out / "photos.csv", ("image", "people"), seen_by)
     questions = [f"{attribute.key}: {attribute.question}" for attribute in taxonomy.attributes]
     write_text(out / "questions.txt", _INSTRUCTION + "\n".join(questions) + "\n")
     write_run("cprt survey", out, args, {"labels": args.labels}, seed=args.seed, taxonomy=taxonomy.digest)

@@ -40,12 +40,9 @@ def fingerprint(image: Image.Image) -> Fingerprint:
 def clusters(fingerprints: Sequence[Fingerprint], threshold: int | None = DEFAULT_THRESHOLD) -> list[list[int]]:
     """Groups of two or more photos that are duplicates of one another, as indices, each in ascending order.
 
-    Args:
-        threshold: bits that may differ; None finds exact duplicates only.
-
-    A chain of near duplicates is one group. Photos of a single colour show nothing that could be learnt from one and
-    tested on another, and are no duplicates; where only the hash has no contrast (all bits 0), photos are compared
-    exactly.
+    At most ``threshold`` bits may differ; None finds exact duplicates only. A chain of near duplicates is one group.
+    Photos of a single colour show nothing that could be learnt, and are no duplicates; where only the hash has no
+    contrast (all bits 0), photos are compared exactly.
     """
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components

@@ -40,12 +40,8 @@ def check_lengths(
             f"{model}: pair {pairs[longest].id!r} is {lengths[longest]} tokens long, over --max_tokens {max_tokens}; "
             "lower max_pixels or raise the limit"
         )
-    return {
-        "model": model,
-        "shortest": min(lengths),
-        "longest": max(lengths),
-        "mean": round(sum(lengths) / len(lengths), 1),
-    }
+    mean = round(sum(lengths) / len(lengths), 1)
+    return {"model": model, "shortest": min(lengths), "longest": max(lengths), "mean": mean}
 
 
 def _image_tokens(processor: Any, image: Any) -> int:

@@ -18,14 +18,15 @@ from typing import Any
 from cprt.answers import render
 from cprt.config import option, parse, run
 from cprt.errors import InputError
+from cprt.files import write_bytes
 from cprt.images import check_ratio, image_root, in_parallel, load_image, raise_first
-from cprt.pages.card import data_card, draw_card
+from cprt.pages.card import card_picture, data_card
 from cprt.prompts import PROMPTS, TARGETS, Prompt, build
 from cprt.provenance import sign, write_run
 from cprt.records import Label, Pair, read_labels, write_json, write_jsonl
 from cprt.taxonomy import LEVELS, Taxonomy
+from data_prep.id_lists import read_exclusions
 from data_prep.pairs.duplicates import DEFAULT_THRESHOLD, Fingerprint, clusters, fingerprint
-from data_prep.pairs.exclusions import read_exclusions
 from data_prep.pairs.lengths import check_lengths
 from data_prep.pairs.split import draw_balanced, draw_holdout, draw_part
 
@@ -79,7 +80,6 @@ class PairsArguments:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Command line of ``cprt pairs``."""
     (args,) = parse(PairsArguments, argv, prog="cprt pairs", description=__doc__)
     taxonomy = Taxonomy.load(args.taxonomy)
     # Of mixed pairs, that of attributes: the hold-out is asked so, and the adapter where nobody says otherwise.
@@ -94,7 +94,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(f"{line}; none of the {len(labels):,} labels is of one")
 
     prints = fingerprints(root, [str(label.image) for label in labels], list(excluded.images))
-    twins = _twins([*(label.id for label in labels), *excluded.images], prints, args)
+    names = [*(label.id for label in labels), *excluded.images]
+    bits = args.duplicate_bits if args.duplicates == "near" else None
+    groups = [] if args.duplicates == "keep" else clusters(prints, bits)
+    twins = {names[i]: {names[j] for j in group} for group in groups for i in group}
     candidates, dropped = leave_out(labels, list(excluded.images), twins)
     if not candidates:
         raise InputError.at(args.labels, "every photo is a duplicate of an excluded one")
@@ -120,25 +123,18 @@ def main(argv: Sequence[str] | None = None) -> None:
         check_lengths(model, [*pairs["train"], *pairs["holdout"]], root, args.max_pixels, args.max_tokens)
         for model in args.models
     ]
-    card = data_card(parts, taxonomy) | {
-        "unused": len(unused),
-        "left_out_duplicates": dropped,
-        "token_lengths": lengths,
-    }
-    sign("cprt pairs", Path(args.out) / "run.json")
+    left_over = {"unused": len(unused), "left_out_duplicates": dropped, "token_lengths": lengths}
+    card = data_card(parts, taxonomy) | left_over
+    out = Path(args.out)
+    sign("cprt pairs", out / "run.json")
     for name, rows in pairs.items():
-        write_jsonl(Path(args.out) / f"{name}.jsonl", rows)
-    write_jsonl(Path(args.out) / "holdout_labels.jsonl", holdout)
-    write_json(Path(args.out) / "card.json", card)
-    draw_card(Path(args.out) / "card.png", card, taxonomy)
-    write_run(
-        "cprt pairs",
-        args.out,
-        args,
-        {"labels": args.labels, **{f"exclude_{i}": f for i, f in enumerate(args.exclude)}},
-        **facts,
-    )
-    _report(args, parts, len(unused), dropped, lengths)
+        write_jsonl(out / f"{name}.jsonl", rows)
+    write_jsonl(out / "holdout_labels.jsonl", holdout)
+    write_json(out / "card.json", card)
+    write_bytes(out / "card.png", card_picture(card, taxonomy))
+    inputs = {"labels": args.labels, **{f"exclude_{i}": file for i, file in enumerate(args.exclude)}}
+    write_run("cprt pairs", out, args, inputs, **facts)
+    _report(args, parts, card)
 
 
 def make_pair(label: Label, prompt: Prompt, taxonomy: Taxonomy) -> Pair:
@@ -196,20 +192,8 @@ def leave_out(
     return kept, dropped
 
 
-def _twins(names: Sequence[str], prints: Sequence[Fingerprint], args: PairsArguments) -> dict[str, set[str]]:
-    if args.duplicates == "keep":
-        return {}
-    groups = clusters(prints, args.duplicate_bits if args.duplicates == "near" else None)
-    return {names[i]: {names[j] for j in group} for group in groups for i in group}
-
-
-def _report(
-    args: PairsArguments,
-    parts: dict[str, list[Label]],
-    unused: int,
-    dropped: Sequence[dict[str, str]],
-    lengths: Sequence[dict[str, Any]],
-) -> None:
+def _report(args: PairsArguments, parts: dict[str, list[Label]], card: Mapping[str, Any]) -> None:
+    dropped = card["left_out_duplicates"]
     for name, part in parts.items():
         counts = Counter(label.level for label in part)
         levels = ", ".join(f"level {level}: {counts[level]}" for level in LEVELS)
@@ -219,14 +203,14 @@ def _report(
         print(f"  --size {args.size} is more than there is: all the other {len(parts['train'])} photos train")
     elif max(train.values()) - min(train[level] for level in LEVELS) > 1:
         print("  a level had fewer rows than its share: it gave all it has, the others filled up")
-    if unused:
-        print(f"  {unused} photos are in neither: a level-balanced draw leaves them over")
+    if card["unused"]:
+        print(f"  {card['unused']} photos are in neither: a level-balanced draw leaves them over")
     if not parts["holdout"]:
         print("  no hold-out: nothing to calibrate on, to choose a threshold or a checkpoint by")
     if dropped:
         examples = ", ".join(f"{row['id']} = {row['duplicate_of']}" for row in dropped[:3])
         print(f"  {len(dropped)} duplicates left out: {examples}{', ...' if len(dropped) > 3 else ''} (see card.json)")
-    for row in lengths:
+    for row in card["token_lengths"]:
         print(f"  {row['model']}: pairs of {row['shortest']} to {row['longest']} tokens")
 
 

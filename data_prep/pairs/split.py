@@ -18,22 +18,24 @@ from cprt.taxonomy import LEVELS
 
 def draw_holdout(labels: Sequence[Label], size: int, seed: int) -> tuple[list[Label], list[Label]]:
     """``size`` labels whose levels stand within one row of the proportions of all ``labels``, and the rest, by id."""
-    counts = [sum(label.level == level for label in labels) for level in LEVELS]
-    return _draw(labels, proportional(counts, size), np.random.default_rng([seed, 1]))
+    return _draw(labels, proportional(_counts(labels), size), np.random.default_rng([seed, 1]))
 
 
 def draw_balanced(labels: Sequence[Label], size: int, seed: int) -> tuple[list[Label], list[Label]]:
     """``size`` labels as equally from the levels as they allow, in random order, and the rest, by id."""
     rng = np.random.default_rng(seed)
-    counts = [sum(label.level == level for label in labels) for level in LEVELS]
-    drawn, rest = _draw(labels, equal(counts, size), rng)
+    drawn, rest = _draw(labels, equal(_counts(labels), size), rng)
     return [drawn[i] for i in rng.permutation(len(drawn))], rest
 
 
 def draw_part(labels: Sequence[Label], share: float, seed: int) -> list[Label]:
     """A ``share`` of the labels, in their own proportions of levels."""
-    counts = [sum(label.level == level for label in labels) for level in LEVELS]
-    return _draw(labels, proportional(counts, round(share * len(labels))), np.random.default_rng([seed, 2]))[0]
+    quota = proportional(_counts(labels), round(share * len(labels)))
+    return _draw(labels, quota, np.random.default_rng([seed, 2]))[0]
+
+
+def _counts(labels: Sequence[Label]) -> list[int]:
+    return [sum(label.level == level for label in labels) for level in LEVELS]
 
 
 def _draw(labels: Sequence[Label], quota: Sequence[int], rng: np.random.Generator) -> tuple[list[Label], list[Label]]:

@@ -59,12 +59,10 @@ def unpack(
     """Unpack ``archive`` into ``target``, where files that are there in their full size stay as they are.
 
     Leading folders of the archive that repeat the end of ``target`` are dropped: ``images/val2017/a.jpg``,
-    ``val2017/a.jpg`` and ``a.jpg`` all become ``images/val2017/a.jpg``. Hidden files are left out. Memory does not grow
-    with the archive.
+    ``val2017/a.jpg`` and ``a.jpg`` all become ``images/val2017/a.jpg``. Hidden files are left out.
 
     Args:
-        max_bytes: refuse an archive that unpacks to more, counting headers and padding.
-        max_files: refuse an archive of more members.
+        max_bytes, max_files: refuse an archive that unpacks to more, headers and padding counted, or has more members.
         progress: called with numbers of compressed bytes that have been read.
 
     Raises InputError, after which ``target`` is as it was.

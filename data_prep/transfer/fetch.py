@@ -35,27 +35,21 @@ _CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)")
 
 @dataclass(frozen=True)
 class Patience:
-    """How long a server is borne with.
+    """How long a server is borne with."""
 
-    Args:
-        attempts: tries in a row that bring nothing new before giving up.
-        wait: seconds before the second try; doubled each time up to a minute.
-        timeout: seconds without a byte after which a connection counts as broken.
-    """
-
-    attempts: int = 8
-    wait: float = 1.0
-    timeout: float = 60.0
+    attempts: int = 8  # tries in a row that bring nothing new before giving up
+    wait: float = 1.0  # seconds before the second try; doubled each time up to a minute
+    timeout: float = 60.0  # seconds without a byte after which a connection counts as broken
 
 
 @dataclass(frozen=True)
 class Fetched:
-    """A complete, checked file. ``validator`` is the server's ETag or date, ``received`` what came over the wire."""
+    """A complete, checked file."""
 
     size: int
     sha256: str
-    validator: str | None
-    received: int
+    validator: str | None  # the server's ETag or date
+    received: int  # bytes that came over the wire
 
 
 @dataclass
@@ -76,7 +70,7 @@ class _Start:
     def same_file(self, headers: httpx2.Headers) -> bool:
         """Whether an answer of these headers speaks of this file; what one side does not state is no difference."""
         pairs = ((self.etag, headers.get("ETag")), (self.date, headers.get("Last-Modified")))
-        return all(mine is None or theirs is None or mine == theirs for mine, theirs in pairs)
+        return all(None in pair or pair[0] == pair[1] for pair in pairs)
 
 
 class _Broken(Exception):
@@ -122,11 +116,8 @@ def fetch(
 ) -> Fetched:
     """Download ``url`` to ``path``; what an earlier run left of it is used where it is the same file.
 
-    Args:
-        size: bytes that it must have, None where unknown.
-        sha256: hex digest that it must have, None where unknown.
-
-    Raises InputError in one line: no such file, a wrong size or digest, no room, or a server that keeps failing.
+    ``size`` in bytes and ``sha256`` it must have; None where unknown. Raises InputError in one line: no such file, a
+    wrong size or digest, no room, or a server that keeps failing.
     """
     return _Download(url, path, size, sha256, patience).run()
 
@@ -157,10 +148,8 @@ class _Download:
         if digest != (self.sha256 or digest):
             start.refused = digest  # should this be what is expected later, the file is used as it is
             write_json(self.note, asdict(start))
-            raise self.fail(
-                f"SHA-256 is {digest}, expected {self.sha256}; run again to fetch it anew, or correct the expected "
-                "digest if the publisher has changed the file"
-            )
+            mend = "run again to fetch it anew, or correct the expected digest if the publisher has changed the file"
+            raise self.fail(f"SHA-256 is {digest}, expected {self.sha256}; {mend}")
         with open(self.partial, "rb") as file:
             os.fsync(file.fileno())
         os.replace(self.partial, self.path)
@@ -195,17 +184,14 @@ class _Download:
                 if have > furthest:
                     useless, furthest = 0, have
                 useless += 1
-                if broken.wait is not None and broken.wait > LONGEST_WAIT:
-                    raise self.fail(
-                        f"{broken}, and the server asks to wait {broken.wait:,.0f} seconds; run the same command again "
-                        "then to go on"
-                    ) from broken
+                wait, again = broken.wait or 0.0, "run the same command again"
+                if wait > LONGEST_WAIT:
+                    asks = f"the server asks to wait {wait:,.0f} seconds"
+                    raise self.fail(f"{broken}, and {asks}; {again} then to go on") from broken
                 if useless >= self.patience.attempts:
-                    of = "" if start.size is None else f" of {start.size:,}"
-                    raise self.fail(
-                        f"{broken} at byte {have:,}{of}, {useless} times in a row; run the same command again to go on"
-                    ) from broken
-                pause = max(broken.wait or 0.0, delay(useless, self.patience.wait, _LONGEST_DELAY))
+                    place = f"{have:,}" if start.size is None else f"{have:,} of {start.size:,}"
+                    raise self.fail(f"{broken} at byte {place}, {useless} times in a row; {again} to go on") from broken
+                pause = max(wait, delay(useless, self.patience.wait, _LONGEST_DELAY))
                 bar.set_postfix_str(f"{broken}; try {useless + 1} of {self.patience.attempts} in {pause:.0f} s")
                 time.sleep(pause)
 
@@ -222,8 +208,7 @@ class _Download:
                 headers["If-Range"] = start.validator
         try:
             with client.stream("GET", self.url, headers=headers) as response:
-                if response.status_code not in (200, 206):
-                    self._refuse(response, start, have)
+                self._check_status(response, start, have)
                 start, offset = self._match(start, have, response)
                 self._receive(response, start, offset, bar)
         except httpx2.TransportError as error:
@@ -237,8 +222,10 @@ class _Download:
             raise self.fail("is redirected without end") from error
         return start
 
-    def _refuse(self, response: httpx2.Response, start: _Start, have: int) -> None:
+    def _check_status(self, response: httpx2.Response, start: _Start, have: int) -> None:
         status = response.status_code
+        if status in (200, 206):
+            return
         if status == 416 and have:  # nothing after what we have: another file, or a length that was not true
             self._anew()
             stated = "more" if start.size is None else f"{start.size:,}"
@@ -273,9 +260,8 @@ class _Download:
         total = start.size if start.size is not None else self.size
         free = shutil.disk_usage(self.path.parent).free
         if total is not None and total - offset > free:
-            raise InputError(
-                f"{self.path.parent}: {self.path.name} needs {total - offset:,} more bytes, {free:,} are free"
-            )
+            needs = f"{self.path.name} needs {total - offset:,} more bytes, {free:,} are free"
+            raise InputError.at(self.path.parent, needs)
         write_json(self.note, asdict(start))  # first: bytes without a note are never used
         bar.reset(total)
         bar.update(offset)

@@ -44,14 +44,12 @@ class HubFiles:
 def missing(wanted: HubFiles, out: Path, record: Mapping[str, Any]) -> list[str]:
     """The files that are not in ``out`` as ``record`` says they were fetched."""
     kept = record.get("files", {}) if _same_source(wanted, record) else {}
-    return [
-        name
-        for name, sha256 in wanted.files.items()
-        if name not in kept
-        or (sha256 is not None and kept[name]["sha256"] != sha256)
-        or not (out / name).is_file()
-        or file_digest(out / name) != kept[name]["sha256"]
-    ]
+    absent = []
+    for name, sha256 in wanted.files.items():
+        digest = kept[name]["sha256"] if name in kept and (out / name).is_file() else None
+        if digest is None or sha256 not in (None, digest) or file_digest(out / name) != digest:
+            absent.append(name)
+    return absent
 
 
 def fetch_hub_files(wanted: HubFiles, names: list[str], out: Path, record: Mapping[str, Any]) -> dict[str, Any]:

@@ -249,26 +249,26 @@ def folders(tmp_path_factory) -> Path:
     ],
 )
 def test_an_id_is_a_name_in_the_folder_that_it_names(folders: Path, id: str, found: str | None):
-    assert ImageIndex(folders).find(id) == (found and f"images/{found}")
+    assert ImageIndex(folders).find(id, "ids.txt") == (found and f"images/{found}")
 
 
 def test_folders_above_the_photos_are_theirs_too(folders: Path, monkeypatch):
     inner = folders / "images" / "test2017"
-    assert ImageIndex(inner).find("test2017/b.jpg") == "b.jpg" == ImageIndex(inner).find("images/test2017/b")
-    assert ImageIndex(inner).find("val2017/b.jpg") is None
+    assert ImageIndex(inner).find("test2017/b.jpg", "f") == "b.jpg" == ImageIndex(inner).find("images/test2017/b", "f")
+    assert ImageIndex(inner).find("val2017/b.jpg", "f") is None
     monkeypatch.chdir(inner)
-    assert ImageIndex(".").find("test2017/b.jpg") == "b.jpg"
+    assert ImageIndex(".").find("test2017/b.jpg", "f") == "b.jpg"
 
 
 @pytest.mark.parametrize("id", ["../../x", "/etc/passwd", "a/../../b", "", "a\\b", "a\0"])
 def test_an_id_that_leads_elsewhere_is_refused(folders: Path, id: str):
-    with pytest.raises(ValueError, match="is not a file name inside"):
-        ImageIndex(folders).find(id)
+    with pytest.raises(InputError, match="ids.txt:3: field 'id': .* is not a file name inside"):
+        ImageIndex(folders).find(id, "ids.txt", 3, "id")
 
 
 def test_an_id_that_fits_several_photos_needs_its_folder(folders: Path):
-    with pytest.raises(ValueError, match="fits several images"):
-        ImageIndex(folders).find("a.png")
+    with pytest.raises(InputError, match="ids.txt:3: .*fits several images"):
+        ImageIndex(folders).find("a.png", "ids.txt", 3)
     assert len(ImageIndex(folders)) == 5
 
 

@@ -10,8 +10,7 @@ import pytest
 from PIL import Image
 
 from cprt.errors import InputError
-from data_prep.id_lists import read_ids
-from data_prep.pairs.exclusions import read_exclusions
+from data_prep.id_lists import read_exclusions, read_ids
 
 IDS = ["2017_1", "val2017/2017_2.jpg", "2017_3.JPG"]
 

@@ -280,9 +280,9 @@ def test_later_commands_find_the_cached_photos_by_the_same_ids(tmp_path: Path):
     source, out = collection(tmp_path / "data"), tmp_path / "cache"
     cache_images(source, out, BUDGET)
     index = ImageIndex(out)
-    assert index.find("val2017/rgb.jpg") == "images/val2017/rgb.jpg"
-    assert index.find("palette.png") == "images/val2017/palette.jpg"
-    assert index.find("cut.jpg") is None
+    assert index.find("val2017/rgb.jpg", "ids.txt") == "images/val2017/rgb.jpg"
+    assert index.find("palette.png", "ids.txt") == "images/val2017/palette.jpg"
+    assert index.find("cut.jpg", "ids.txt") is None
     assert len(index) == 11
 
 

@@ -514,7 +514,7 @@ def test_a_local_model_says_what_it_says_elsewhere(demo_base, adapter, tmp_path,
     requests = {str(path): Request(build("zero_shot").messages(), (path,)) for path in chosen}
     with ResponseCache(tmp_path / "alone.jsonl") as cache:
         model.ask(requests, cache, "alone")
-        expected = [cache[str(path)]["text"] for path in chosen]
+        expected = [cache.rows(str(path))[0]["text"] for path in chosen]
     rows = rows_of(tmp_path / "r.jsonl")
     assert [row["text"] for row in sorted(rows, key=lambda row: int(row["path"][:-4]))] == expected
     assert {row["status"] for row in rows} == {"unparsed"} and {row["score"] for row in rows} == {None}

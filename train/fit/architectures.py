@@ -19,7 +19,6 @@ SHAPES = {
     "2B": ((2048, 6144, 28, 16), (1024, 4096, 24, [5, 11, 17])),
     "tiny": ((128, 256, 2, 8), (64, 128, 3, [0, 1, 2])),  # to try things out
 }
-VOCABULARY = 151_936
 
 
 def config_of(model: str, revision: str | None = None) -> Any:
@@ -37,20 +36,18 @@ def config_of(model: str, revision: str | None = None) -> Any:
 
 
 def qwen3_vl(size: str) -> Any:
-    """The configuration of a Qwen3-VL of one of ``SHAPES``."""
+    """The configuration of a Qwen3-VL of one of ``SHAPES``; what all have in common is the library's default."""
     from transformers import Qwen3VLConfig
 
     (width, inner, layers, heads), (vision_width, vision_inner, depth, deepstack) = SHAPES[size]
     tied = size != "8B"
     return Qwen3VLConfig(
         text_config={
-            "vocab_size": VOCABULARY,
             "hidden_size": width,
             "intermediate_size": inner,
             "num_hidden_layers": layers,
             "num_attention_heads": heads,
             "num_key_value_heads": 8,
-            "head_dim": 128,
             "max_position_embeddings": 262_144,
             "rope_parameters": {
                 "rope_type": "default",
@@ -64,10 +61,6 @@ def qwen3_vl(size: str) -> Any:
             "hidden_size": vision_width,
             "intermediate_size": vision_inner,
             "depth": depth,
-            "num_heads": 16,
-            "patch_size": 16,
-            "spatial_merge_size": 2,
-            "num_position_embeddings": 2304,
             "out_hidden_size": width,
             "deepstack_visual_indexes": deepstack,
         },
@@ -76,30 +69,7 @@ def qwen3_vl(size: str) -> Any:
 
 
 def llama_3_2_11b() -> Any:
-    """The configuration of Llama 3.2 Vision 11B."""
+    """The configuration of Llama 3.2 Vision 11B: its sizes are the library's defaults."""
     from transformers import MllamaConfig
 
-    return MllamaConfig(
-        text_config={
-            "vocab_size": 128_256,
-            "hidden_size": 4096,
-            "intermediate_size": 14_336,
-            "num_hidden_layers": 40,
-            "num_attention_heads": 32,
-            "num_key_value_heads": 8,
-            "cross_attention_layers": [3, 8, 13, 18, 23, 28, 33, 38],
-            "pad_token_id": 128_004,
-        },
-        vision_config={
-            "hidden_size": 1280,
-            "intermediate_size": 5120,
-            "num_hidden_layers": 32,
-            "num_global_layers": 8,
-            "attention_heads": 16,
-            "vision_output_dim": 7680,
-            "image_size": 560,
-            "patch_size": 14,
-            "max_num_tiles": 4,
-            "intermediate_layers_indices": [3, 7, 15, 23, 30],
-        },
-    )
+    return MllamaConfig(text_config={"pad_token_id": 128_004}, vision_config={"image_size": 560})

@@ -36,8 +36,7 @@ _aten = torch.ops.aten
 def imagined_card(limit: float | None = None) -> Iterator[ImaginedCard]:
     """While it is open, torch's device "cuda" is an imagined one, for Accelerate and for automatic casting too.
 
-    Args:
-        limit: bytes of memory; what goes beyond raises torch.OutOfMemoryError, as on a card.
+    What goes beyond the ``limit``, bytes of memory, raises torch.OutOfMemoryError, as on a card.
     """
     state = PartialState(cpu=True)
     before, state.device = state.device, torch.device("cuda", 0)

@@ -49,7 +49,6 @@ class FitArguments:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Entry point of ``cprt fit``."""
     argv = list(sys.argv[1:] if argv is None else argv)
     if "-h" in argv or "--help" in argv:  # without torch; the others are those of train/sft.py --help
         parse(FitArguments, ["--help"], prog="cprt fit", description=__doc__)

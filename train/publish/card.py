@@ -9,7 +9,7 @@ from typing import Any
 
 from cprt.models.adapter import recorded_digests, recorded_prompt
 from cprt.prompts import Prompt, arrange
-from cprt.records import inside
+from cprt.records import inside, with_texts
 from cprt.taxonomy import Taxonomy
 from train.publish.facts import FIGURES, Measured, facts
 from train.publish.files import Base, Source
@@ -31,11 +31,9 @@ def model_card(
     measured: Measured | None = None,
     prompt: Prompt | None = None,
 ) -> str:
-    """The whole README.md, metadata first.
+    """The whole README.md, metadata first, from the run ``record`` as it is published.
 
-    Args:
-        record: the run record as it is published.
-        repo: ORG/NAME on the Hub; of an adapter that stays here, its folder's name.
+    ``repo``: ORG/NAME on the Hub; of an adapter that stays here, its folder's name.
     """
     from huggingface_hub import ModelCard, ModelCardData
 
@@ -81,7 +79,7 @@ def model_card(
         "paper": facts()["paper"].get(paper_row),
         "prompt": prompt and {**vars(prompt), "policy": _quoted(prompt.policy), "question": _quoted(prompt.question)},
     }
-    return str(ModelCard.from_template(metadata, str(_TEMPLATE), **_one_line(told), **ours)) + "\n"
+    return str(ModelCard.from_template(metadata, str(_TEMPLATE), **with_texts(told, _one_line), **ours)) + "\n"
 
 
 def local_card(folder: Path, taxonomy: Taxonomy) -> str:
@@ -151,15 +149,9 @@ def _vllm_rank(config: Mapping[str, Any]) -> int:
     return next((size for size in _VLLM_RANKS if size >= rank), rank)
 
 
-def _one_line(content: Any) -> Any:
-    """Every text within as it can stand in a sentence, a table's cell or between backticks: it ends no line or cell."""
-    if isinstance(content, Mapping):
-        return {_one_line(key): _one_line(value) for key, value in content.items()}
-    if isinstance(content, list | tuple):
-        return [_one_line(value) for value in content]
-    if isinstance(content, str):
-        return " ".join(content.replace("`", "'").replace("|", "\\|").split())
-    return content
+def _one_line(text: str) -> str:
+    """A text as it can stand in a sentence, a table's cell or between backticks: it ends no line or cell."""
+    return " ".join(text.replace("`", "'").replace("|", "\\|").split())
 
 
 def _quoted(text: str) -> str:

@@ -79,15 +79,10 @@ _SECRET = re.compile("|".join(f"(?P<s{number}>{pattern})" for number, pattern in
 _SHORTEST = 12  # no pattern fits less; most of a vocabulary's 300,000 texts are shorter
 
 # Of detect-secrets: guesses from entropy or words, which a digest or a vocabulary fits, and patterns that words fit.
-_GUESSES = {
-    "ArtifactoryDetector",
-    "Base64HighEntropyString",
-    "HexHighEntropyString",
-    "IbmCloudIamDetector",
-    "IPPublicDetector",
-    "KeywordDetector",
-    "SoftlayerDetector",
-}
+_GUESSES = (
+    "ArtifactoryDetector Base64HighEntropyString HexHighEntropyString IbmCloudIamDetector IPPublicDetector "
+    "KeywordDetector SoftlayerDetector"
+).split()
 
 # A path below a folder that holds people's files. Vocabularies know the folders' names, none goes on below them.
 _PRIVATE_PATH = re.compile(
@@ -125,17 +120,16 @@ def refuse_private(path: Path, name: str | Path, find: Finder) -> None:
             text = file.read(int.from_bytes(file.read(8), "little")).decode()
     else:
         text = read_text(path)
+    places: list[tuple[str, int | None, str]]  # a piece, and its line or field
     if path.suffix in (".json", ".safetensors"):
-        for field, piece in pieces(parse_json(text, name)):
-            if kind := find(piece):
-                shown = None if find(field) or find(field.replace(".", " ")) else field  # a key can be what was found
-                raise InputError.at(name, f"holds what looks like {kind}; nothing was sent", field=shown)
-        return
-    for number, line in enumerate(text.split("\n"), start=1):
-        if kind := find(line):
-            raise InputError.at(name, f"holds what looks like {kind}; nothing was sent", line=number)
-    if kind := find(text):  # a value on the line below its name
-        raise InputError.at(name, f"holds what looks like {kind}; nothing was sent")
+        places = [(piece, None, field) for field, piece in pieces(parse_json(text, name))]
+    else:
+        places = [(line, number, "") for number, line in enumerate(text.split("\n"), start=1)]
+        places.append((text, None, ""))  # a value may stand on the line below its name
+    for piece, line, field in places:
+        if kind := find(piece):
+            shown = None if find(field) or find(field.replace(".", " ")) else field  # a key can be what was found
+            raise InputError.at(name, f"holds what looks like {kind}; nothing was sent", line, shown)
 
 
 def secret_finder(*, paths: bool = False) -> Finder:
@@ -200,8 +194,7 @@ def pieces(content: Any, field: str = "") -> Iterator[tuple[str, str]]:
 def strip_record(record: dict[str, Any], base: str, published_base: str) -> dict[str, Any]:
     """``run.json`` as it may be shown: paths become file names; where and by whom it was run is gone.
 
-    Args:
-        base: the base model as the run called it, perhaps a folder; it becomes ``published_base``.
+    ``base``, as the run called it, perhaps a folder, becomes ``published_base``.
     """
     people = _people(record)
 
@@ -241,14 +234,11 @@ def _without_dropped_options(words: list[Any]) -> list[Any]:
     """A command line without the options that are not shown, and without their values."""
     kept, dropping = [], False
     for word in words:
-        if isinstance(word, str) and word.startswith("--"):
-            name, equals, _ = word[2:].partition("=")
-            dropping = bool(_DROPPED.fullmatch(name.lower().replace("-", "_")))
-            if dropping and equals:
-                dropping = False
-                continue
+        if is_option := isinstance(word, str) and word.startswith("--"):
+            dropping = _DROPPED.fullmatch(word[2:].partition("=")[0].lower().replace("-", "_")) is not None
         if not dropping:
             kept.append(word)
+        dropping = dropping and not (is_option and "=" in word)
     return kept
 
 

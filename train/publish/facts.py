@@ -62,11 +62,12 @@ class Measured:
     def read(file: Path, adapter: Path, taxonomy: Taxonomy) -> Measured:
         """Raises InputError for a file that is none, and for the metrics of another model."""
         metrics = Metrics.read(file)
-        for name, fits in (("n", metrics.n > 0), ("coverage", metrics.coverage is not None)):
-            if not fits:
+        for name in ("n", "coverage"):
+            if not metrics.n or metrics.figure(name) is None:
                 raise InputError.at(file, "says that no photo was asked about", field=name)
-        figures = {name: metrics.figure(name) for name in (*FIGURES, "coverage")}
-        record = Measured._record(file)
+        figures = {name: metrics.figure(name) for name in FIGURES}
+        record = next((read_json(path) for path in (run_path(file), file.parent / "run.json") if path.is_file()), None)
+        record = record if isinstance(record, dict) else None
         measured = record.get("adapter", "") if record else ""  # only cprt eval records it, null for a base alone
         if measured != "" and measured != model_digest(adapter):
             raise InputError(f"{file}: was not measured on {adapter}, but on another model (see its run.json)")
@@ -80,15 +81,6 @@ class Measured:
             [vars(row) for row in attribute_rows(metrics, taxonomy)],
             costliest(metrics, taxonomy),
         )
-
-    @staticmethod
-    def _record(file: Path) -> dict[str, Any] | None:
-        """The record beside the file, or that of its folder."""
-        for path in (run_path(file), file.parent / "run.json"):
-            if path.is_file():
-                record = read_json(path)
-                return record if isinstance(record, dict) else None
-        return None
 
 
 def find_paper_row(base: str, steps: Any) -> str | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,14 +18,9 @@ from cprt.models.adapter import CONFIG, WEIGHTS, base_commit, check_adapter, rea
 from cprt.records import read_object, write_json
 
 REQUIRED = (CONFIG, WEIGHTS, "processor_config.json", "tokenizer.json", "chat_template.jinja")
-OPTIONAL = (
-    "tokenizer_config.json",
-    "preprocessor_config.json",
-    "video_preprocessor_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
+OPTIONAL = tuple(
+    "tokenizer_config.json preprocessor_config.json video_preprocessor_config.json special_tokens_map.json "
+    "added_tokens.json vocab.json merges.txt".split()
 )
 PROCESSOR = (*REQUIRED[2:], *OPTIONAL)
 WRITTEN = ("README.md", "run.json")  # ours, made for the published copy
@@ -77,12 +73,9 @@ class Source:
 
     def checkpoints(self) -> list[Path]:
         """The run's checkpoint folders, first step first."""
-        found = {}
-        for path in self.folder.iterdir():
-            match = re.fullmatch(r"checkpoint-(\d+)", path.name)
-            if match and path.is_dir() and not path.is_symlink():
-                found[int(match[1])] = path
-        return [found[step] for step in sorted(found)]
+        found = [path for path in self.folder.iterdir() if re.fullmatch(r"checkpoint-\d+", path.name)]
+        folders = [path for path in found if path.is_dir() and not path.is_symlink()]
+        return sorted(folders, key=lambda path: int(path.name.partition("-")[2]))
 
     def base(self, name: str | None, revision: str | None) -> Base:
         """The base model, as ``name`` has it or else the adapter's configuration. Raises InputError for a folder."""
@@ -93,12 +86,8 @@ class Source:
         digest = self.record.get("base_digest")
         was_folder = isinstance(digest, str) and re.fullmatch(r"[0-9a-f]{64}", digest) is not None
         if name is None and (was_folder or not _HUB_NAME.fullmatch(trained_as) or Path(trained_as).exists()):
-            raise InputError.at(
-                file,
-                f"{trained_as!r} is a folder on the machine that trained; give its name on the "
-                "Hub as --base_model ORG/NAME",
-                field="base_model_name_or_path",
-            )
+            said = f"{trained_as!r} is a folder on the machine that trained; give its name on the Hub as --base_model"
+            raise InputError.at(file, f"{said} ORG/NAME", field="base_model_name_or_path")
         base = name or trained_as
         commit = base_commit(self.record, base, revision)
         family = f"{base} {trained_as} {self.processor.get('processor_class')}".lower()
@@ -148,15 +137,16 @@ def _without_loading(content: Any) -> Any:
     return [_without_loading(value) for value in content] if isinstance(content, list) else content
 
 
-def _texts(content: Any, field: str = "") -> list[tuple[str, str]]:
+def _texts(content: Any, field: str = "") -> Iterator[tuple[str, str]]:
     """(dotted field, text) for every text and key in JSON."""
-    if isinstance(content, dict):
-        fields = {key: f"{field}.{key}".lstrip(".") for key in content}
-        below = [found for key, value in content.items() for found in _texts(value, fields[key])]
-        return [(fields[key], key) for key in content] + below
-    if isinstance(content, list):
-        return [found for value in content for found in _texts(value, field)]
-    return [(field, content)] if isinstance(content, str) else []
+    if isinstance(content, str):
+        yield field, content
+    for key, value in content.items() if isinstance(content, dict) else ():
+        below = f"{field}.{key}".lstrip(".")
+        yield below, key
+        yield from _texts(value, below)
+    for value in content if isinstance(content, list) else ():
+        yield from _texts(value, field)
 
 
 def _refuse_absent(path: Path) -> None:

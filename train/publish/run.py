@@ -13,12 +13,12 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.files import write_text
 from cprt.models.adapter import recorded_prompt
+from cprt.models.address import is_address, is_loopback
 from cprt.provenance import file_digest
 from cprt.records import inside, write_json
 from cprt.taxonomy import Taxonomy
@@ -60,15 +60,11 @@ class PublishArguments:
         if self.paper_row not in ("auto", "none", *facts()["paper"]):
             raise ValueError(f"paper_row: {self.paper_row!r} is not one of auto, none, {', '.join(facts()['paper'])}")
         endpoint = self.endpoint or os.environ.get("HF_ENDPOINT")
-        if endpoint:
-            url = urlsplit(endpoint)
-            local = url.hostname in ("127.0.0.1", "::1", "localhost")
-            if not url.hostname or url.username or not (url.scheme == "https" or (url.scheme == "http" and local)):
-                raise ValueError("endpoint: must be https://HOST, or http:// on this machine, with no user in it")
+        if endpoint and not (is_address(endpoint) and (endpoint.lower().startswith("https:") or is_loopback(endpoint))):
+            raise ValueError("endpoint: must be https://HOST, or http:// on this machine, with no user in it")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Command line of ``cprt publish``."""
     (args,) = parse(PublishArguments, argv, prog="cprt publish", description=__doc__)
     with tempfile.TemporaryDirectory(prefix="cprt-publish-") as stage:
         trees = prepare(args, Path(stage))
@@ -111,9 +107,9 @@ def _stage(
     if source.step is not None:
         record["result"] = {"steps": source.step}  # what the run reports of its end is not this checkpoint's
     write_json(folder / "run.json", record)
-    row = (
-        find_paper_row(base.name, inside(record, "result").get("steps")) if args.paper_row == "auto" else args.paper_row
-    )
+    row = args.paper_row
+    if row == "auto":
+        row = find_paper_row(base.name, inside(record, "result").get("steps")) or "none"
     card = model_card(
         source,
         base,

@@ -15,12 +15,7 @@ _LIKELY = "0."  # how most scores begin
 
 
 class Grammars:
-    """Structures compiled for one tokenizer.
-
-    Args:
-        size: of the vocabulary, as the model's output has it.
-        ends: tokens that end an answer.
-    """
+    """Structures compiled for one tokenizer, the ``size`` of the model's output, and tokens that end an answer."""
 
     def __init__(self, tokenizer: Any, size: int, ends: Sequence[int]):
         self._tokenizer, self._size, self._ends = tokenizer, max(size, len(tokenizer)), list(ends)
@@ -74,11 +69,9 @@ class Followed:
     def likely(self, row: int) -> tuple[int, ...]:
         """The same, and how most scores begin where one is next."""
         forced = self.forced(row)
-        if row in self._matchers and self._matchers[row].validate_tokens([*forced, *self._likely]) == len(forced) + len(
-            self._likely
-        ):
-            return (*forced, *self._likely)
-        return forced
+        both = (*forced, *self._likely)
+        fits = row in self._matchers and self._matchers[row].validate_tokens(list(both)) == len(both)
+        return both if fits else forced
 
 
 class Held(Followed):
@@ -86,9 +79,9 @@ class Held(Followed):
 
     Attributes:
         log_willing: (B,) log of the probability that the free model gives to its answer, over that which the held one
-            does. At each token, its end included, that ratio is the free probability of all tokens which the form
-            allows there, so that 0 says that nothing was ever forbidden that the model would have written. Where the
-            form leaves no choice of letters it allows one way to cut them into tokens.
+            does: at each token, its end included, the free probability of all tokens which the form allows there. 0
+            says that nothing was forbidden that the model would have written. Where the form leaves no choice of
+            letters it allows one way to cut them into tokens.
     """
 
     def __init__(self, matchers: Sequence[Any], size: int, ends: Sequence[int], likely: Sequence[int]):

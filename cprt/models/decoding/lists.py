@@ -13,7 +13,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import Any
 
 from cprt.models.decoding.lookahead import Reading, TokenTree, look_ahead
 
@@ -30,12 +29,9 @@ _OPEN, _CLOSE = '{"attributes": [', '], "level": '
 
 
 class ListTokens:
-    """How the tokenizer cuts lists of ``keys``: the lead-in, and the tokens from a key (or the start) to each option.
+    """How the tokenizer cuts lists of ``keys``: the ``lead``, and the tokens from a key (or the start) to each option.
 
     An option is a later key or the end, ``len(keys)``. What tokens a key gets depends on the key before it alone.
-
-    Attributes:
-        lead: tokens before the first decision.
     """
 
     def __init__(self, keys: Sequence[str], encode: Encode):
@@ -75,11 +71,9 @@ def _listed(keys: Sequence[str]) -> str:
 
 @dataclass
 class Search:
-    """The lists of one photo, the most probable beginnings first.
+    """The lists of one photo: those ``found`` with their probabilities, and the ``open`` beginnings of others.
 
-    Attributes:
-        found: whole lists with their probabilities.
-        open: beginnings that have not been looked at, with the probability of all lists that begin so.
+    The probability of a beginning is that of all lists that begin so.
     """
 
     tokens: ListTokens
@@ -95,8 +89,8 @@ class Search:
 
     def wanted(self, beginnings: Iterable[Beginning]) -> list[Step]:
         """The steps that tell how probable the options of ``beginnings`` are, each once."""
-        options = (steps for one in beginnings for steps in self._options(one).values())
-        return list(dict.fromkeys(step for steps in options for step in steps))
+        options = (step for one in beginnings for steps in self._options(one).values() for step in steps)
+        return list(dict.fromkeys(options))
 
     def take(self, beginning: Beginning, known: Mapping[Step, float]) -> None:
         """Go on from a beginning that is open. ``known``: log probabilities of what was ``wanted`` of it."""
@@ -134,18 +128,16 @@ class Search:
 
 
 class ListReader:
-    """Distributions over lists of one model, whose processor has ``tokenizer``."""
+    """Distributions over lists of one model, whose tokenizer ``encode`` is of."""
 
-    def __init__(self, tokenizer: Any):
-        self._tokenizer = tokenizer
+    def __init__(self, encode: Encode):
+        self._encode = encode
         self._tokens: dict[tuple[str, ...], ListTokens] = {}
 
     def distributions(self, reading: Reading, keys: tuple[str, ...], answers: Sequence[str]) -> list[dict[str, float]]:
         """For each row, the lists that were found and their probabilities; a list is its keys with commas between.
 
-        Args:
-            keys: of the taxonomy, in order.
-            answers: what was written, each of the form of ``cprt.answers.structure``: such lists are looked at first.
+        Those in the ``answers``, each of the form of ``cprt.answers.structure``, are looked at first.
         """
         if keys not in self._tokens:
             self._tokens[keys] = ListTokens(keys, self._encode)
@@ -173,6 +165,3 @@ class ListReader:
             known = dict(zip(steps, values, strict=True))
             for one in beginnings:
                 search.take(one, known)
-
-    def _encode(self, text: str) -> Sequence[int]:
-        return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])

@@ -19,9 +19,8 @@ KEEPING = ("qwen3_vl", "mllama")  # families whose keys and values are kept; oth
 class TokenTree:
     """Sequences of tokens with their beginnings shared. Node 0 is what stands before; every other carries a token.
 
-    Attributes:
-        nodes: tokens from the root -> number of the node; parents before children.
-        tokens, parents, depths: of each node but the root.
+    ``nodes`` are tokens from the root -> number of the node, parents before children; ``tokens``, ``parents`` and
+    ``depths`` those of each node but the root.
     """
 
     def __init__(self, paths: Iterable[tuple[int, ...]]):
@@ -38,13 +37,12 @@ class TokenTree:
 
 
 class Reading:
-    """A batch of prompts, and what a model reads behind them in one pass after another.
+    """A batch of prompts, and what a model reads behind them in one pass after another; the first reads them too.
 
     Keys and values are kept. What was read and not taken stays among them, where nothing sees it again.
 
     Args:
-        base: the model as ``transformers`` has it, any adapter injected.
-        inputs: what it is given of the prompts, which are read in the first pass.
+        base: the model as ``transformers`` has it, any adapter injected; inputs: what it is given of the prompts.
         cache: of the prefix that all rows begin with.
     """
 
@@ -146,11 +144,9 @@ class Reading:
 
 
 def look_ahead(reading: Reading, leads: Sequence[Sequence[int]], trees: Sequence[TokenTree]) -> list[Any]:
-    """For each row, (nodes, V) logits of what comes behind every node of its tree, in one pass.
+    """For each row, (nodes, V) logits of what comes behind every node of its tree, in one pass from the prompts' end.
 
-    Args:
-        reading: set back to the end of the prompts.
-        leads: for each row, tokens between prompt and tree, at least one.
+    ``leads``: for each row, tokens between prompt and tree, at least one.
     """
     reading.rewind()
     whole = [TokenTree([(*lead, *path) for path in tree.nodes]) for lead, tree in zip(leads, trees, strict=True)]

@@ -28,10 +28,7 @@ NUMBERS = (
 class ScoreTree:
     """The tokens of all numbers as a tree, whatever a tokenizer makes of them: 0, 0., 0.7 or one token for 712.
 
-    Each number has the tokens that the tokenizer itself gives it; other ways to spell it are not counted.
-
-    Attributes:
-        paths: for each of ``NUMBERS``, its tokens from where the numbers part.
+    ``paths``: for each of ``NUMBERS``, the tokens that the tokenizer itself gives it, from where the numbers part.
     """
 
     paths: tuple[tuple[int, ...], ...]
@@ -70,13 +67,10 @@ class ScoreTree:
     def probabilities(
         self, log_probabilities: NDArray[np.floating[Any]], continues: NDArray[np.bool_]
     ) -> NDArray[np.float64]:
-        """(1001,) probabilities of the scores: that a number is written which reads as one.
+        """(1001,) probabilities of the scores, from (nodes or more, V) of what comes next.
 
-        A number of three decimals counts whatever follows, a shorter one when no digit and no point does.
-
-        Args:
-            log_probabilities: (nodes or more, V) of what comes next.
-            continues: (V,) whether a token goes on with a number.
+        A number of three decimals counts whatever follows, a shorter one when no digit and no point does:
+        ``continues`` (V,) says whether a token goes on with a number.
         """
         nodes, tokens, exists = self._steps
         steps = np.where(exists, log_probabilities[nodes, tokens], 0.0)
@@ -105,7 +99,7 @@ class ScoreReader:
     def lead(self, lead_in: str) -> tuple[tuple[int, ...], ScoreTree]:
         """The tokens of a lead-in up to where the scores behind it part, and their tree."""
         tree = self._tree(lead_in)
-        return tuple(tree.lead(self._encode, lead_in)), tree
+        return tuple(tree.lead(self.encode, lead_in)), tree
 
     def text(self, tokens: Sequence[int]) -> str:
         return str(self._tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False))
@@ -120,10 +114,10 @@ class ScoreReader:
         found = _KEY.search(lead_in)
         end = found[0] if found else lead_in
         if end not in self._trees:
-            self._trees[end] = ScoreTree.build(self._encode, "{" + end)
+            self._trees[end] = ScoreTree.build(self.encode, "{" + end)
         return self._trees[end]
 
-    def _encode(self, text: str) -> list[int]:
+    def encode(self, text: str) -> list[int]:
         return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def _continues(self, size: int) -> NDArray[np.bool_]:
@@ -137,8 +131,7 @@ class ScoreReader:
 class ScoreLook:
     """How probable each score is in each row of a batch; read in passing where an answer comes to its score.
 
-    Args:
-        lead_in: the text before the scores; an empty one stands for the answer's own text up to its score.
+    ``lead_in``: the text before the scores; an empty one stands for the answer's own text up to its score.
     """
 
     def __init__(self, reader: ScoreReader, lead_in: str):
@@ -149,8 +142,7 @@ class ScoreLook:
     def paths(self, row: int, written: Sequence[int], forced: Sequence[int]) -> list[tuple[int, ...]]:
         """What to read ahead behind an answer so far: every score, if it most likely comes to its own.
 
-        Args:
-            forced: what the answer most likely goes on with.
+        ``forced``: what the answer most likely goes on with.
         """
         text = self._lead_in if not written else ""
         if not self._lead_in:

@@ -130,8 +130,4 @@ def _completions(number: tuple[str, bool]) -> list[int]:
 
 def kept(probabilities: NDArray[np.float64]) -> dict[str, float]:
     """(1001,) probabilities as answers keep them, by score: what is less probable than ``LEAST`` is left out."""
-    return {
-        score: float(probability)
-        for score, probability in zip(SCORES, probabilities, strict=True)
-        if probability >= LEAST
-    }
+    return {score: value for score, value in zip(SCORES, probabilities.tolist(), strict=True) if value >= LEAST}

@@ -24,11 +24,7 @@ _ANSWER = re.compile(r'(?P<lead>.*?(?P<key>"\w+": ))(?P<number>[01]\.[0-9]{3})\}
 
 
 def near(score: float, level: int, width: float, taxonomy: Taxonomy) -> NDArray[np.float64]:
-    """(1001,) probabilities of the scores 0.000 to 1.000: a Gaussian around ``score`` within its level's band.
-
-    Args:
-        width: its standard deviation.
-    """
+    """(1001,) probabilities of the scores 0.000 to 1.000: a Gaussian around ``score`` within its level's band."""
     exponents = -0.5 * ((_VALUES - score) / width) ** 2
     exponents[levels_of(_VALUES, taxonomy) != level] = -np.inf
     weights = np.exp(exponents - exponents.max())
@@ -36,11 +32,7 @@ def near(score: float, level: int, width: float, taxonomy: Taxonomy) -> NDArray[
 
 
 class SoftScores:
-    """Soft labels in the tokens of one tokenizer.
-
-    Args:
-        encode: text -> its tokens.
-    """
+    """Soft labels in the tokens of one tokenizer, which ``encode`` makes of a text."""
 
     def __init__(self, encode: Callable[[str], Sequence[int]], width: float, taxonomy: Taxonomy):
         self.encode, self.width, self.taxonomy = encode, width, taxonomy

@@ -25,8 +25,7 @@ def write(
     """The tokens of each row's answer, its end included, ``most`` of them if it has not ended by then.
 
     Args:
-        reading: prompts that nothing has been read behind.
-        ends: tokens that end an answer.
+        reading: prompts that nothing has been read behind; ends: tokens that end an answer.
         form: what the answers are guessed to be like, or held to.
         scores: what looks at all scores where an answer comes to its own.
         listen: called at each token with rows, what they go on with, and the logits of that, (rows, V).
@@ -66,11 +65,7 @@ def write(
         if scores is not None:
             for row in going:
                 scores.take(row, answers[row], trees[row], logits[row], first)
-        reading.take(
-            [
-                [tree.nodes[way[: length + 1]] for length in range(len(way))]
-                for tree, way in zip(trees, ways, strict=True)
-            ]
-        )
+        ways_down = ([way[:length] for length in range(1, len(way) + 1)] for way in ways)
+        reading.take([[tree.nodes[part] for part in way] for tree, way in zip(trees, ways_down, strict=True)])
         going = [row for row in going if unread[row]]
     return answers

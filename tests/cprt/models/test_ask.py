@@ -56,7 +56,7 @@ def test_answers_do_not_depend_on_the_batch(demo_base: Path, photos: list[Path],
         model = Model(ModelSpec.read(row, "spec"))
         with ResponseCache(tmp_path / f"{batch_size}.jsonl") as cache:
             model.ask(requests, cache, "asking")
-            texts.append([cache[model.spec.key(request)]["text"] for request in requests])
+            texts.append([cache.rows(model.spec.key(request))[0]["text"] for request in requests])
     assert texts[0] == texts[1] and len(texts[0]) == 9 and len(set(texts[0])) > 3
     local = LocalModel(str(demo_base), dtype="float32")
     (generation,) = local.generate([(shared, [load_image(photos[1])])], 16)
@@ -71,7 +71,7 @@ def test_logprobs_of_a_local_model_are_those_of_its_logits(demo_base: Path, phot
     with ResponseCache(tmp_path / "answers.jsonl") as cache:
         requests = [Request(messages, (photo,)) for photo in photos]
         model.ask(requests, cache, "asking")
-        responses = [cache[model.spec.key(request)] for request in requests]
+        responses = [cache.rows(model.spec.key(request))[0] for request in requests]
     plain = LocalModel(str(demo_base), dtype="float32", share_prefix=False)
     tokenizer = plain.processor.tokenizer
     for photo, response in zip(photos, responses, strict=True):
@@ -108,7 +108,7 @@ def test_a_photo_that_cannot_be_read_is_an_error_beside_the_answers(
     with ResponseCache(tmp_path / "answers.jsonl") as cache:
         model.ask(requests, cache, "asking")
         whole, cut = map(model.spec.key, requests)
-        assert whole in cache and cut not in cache and "broken.png" in cache[cut]["error"]
+        assert whole in cache and cut not in cache and "broken.png" in cache.rows(cut)[0]["error"]
 
 
 @pytest.mark.parametrize("size", [(201, 1), (1, 300), (1, 1)])
@@ -123,7 +123,7 @@ def test_a_photo_that_the_processor_does_not_take_is_an_error_beside_the_answers
     with ResponseCache(tmp_path / "answers.jsonl") as cache:
         requests = [Request(user("Name", None), (path,)) for path in asked]
         model.ask(requests, cache, "asking")
-        said = {path.name: cache[model.spec.key(one)] for path, one in zip(asked, requests, strict=True)}
+        said = {path.name: cache.rows(model.spec.key(one))[0] for path, one in zip(asked, requests, strict=True)}
     local = LocalModel(str(demo_base), dtype="float32")
     for photo in photos:
         assert said[photo.name]["text"] == local.generate([(user("Name", None), [load_image(photo)])], 6)[0].text
@@ -166,7 +166,7 @@ def test_adapters_of_one_base_load_it_once_and_say_what_they_say_alone(
         for model in open_models([ModelSpec.read(row, "spec") for row in rows], False, None):
             requests = [Request(user("Name", None), (path,)) for path in photos]
             ask(model, requests, cache)
-            texts.append([cache[model.spec.key(request)]["text"] for request in requests])
+            texts.append([cache.rows(model.spec.key(request))[0]["text"] for request in requests])
     assert loaded == [str(demo_base)]
     assert capsys.readouterr().out == f"{demo_base} on {str(find_device()).upper()}, float32\n"
     for adapter, said in zip(adapters, texts, strict=True):

@@ -224,7 +224,7 @@ def test_odd_probabilities_cost_no_answer_and_are_kept_as_json_can(logprobs: str
     with ResponseCache(tmp_path / "answers.jsonl") as cache:
         cache.put([("k", response.row())])
     with ResponseCache(tmp_path / "answers.jsonl") as cache:
-        assert Response.read(cache["k"]) == response
+        assert Response.read(cache.rows("k")[0]) == response
 
 
 def test_the_reader_of_probabilities_is_given_what_is_asked_for():

@@ -842,7 +842,7 @@ def test_many_requests_through_many_faults_give_every_answer_once(tmp_path: Path
     with Misbehaving(echo, first_try_fails, stall=20) as server, ResponseCache(tmp_path / "answers.jsonl") as cache:
         model = Model(spec(server.url, timeout=2, retries=12, concurrency=32))
         model.ask(requests, cache, "asking")
-        assert [cache[model.spec.key(request)]["text"] for request in requests] == [f"Q{n}" for n in range(60)]
+        assert [cache.rows(model.spec.key(request))[0]["text"] for request in requests] == [f"Q{n}" for n in range(60)]
     assert len((tmp_path / "answers.jsonl").read_text().splitlines()) == 60
     assert set(server.faulted) == set(FAULTS[:8])
 

@@ -119,7 +119,7 @@ def test_cut_answers_are_counted_and_what_was_used_is_recorded(demo_base, photos
         spec = ModelSpec("m", str(demo_base), max_new_tokens=length, dtype="float32")
         with ResponseCache(tmp_path / f"{length}.jsonl") as cache:
             Model(spec).ask(requests, cache, "asking")
-            made = cache[spec.key(requests[0])]["made"]["decoding"]
+            made = cache.rows(spec.key(requests[0]))[0]["made"]["decoding"]
         assert made == {"do_sample": False, "eos_token_id": [0, 2], "pad_token_id": 0}
         told = [line for line in capsys.readouterr().err.splitlines() if "note" in line]
         assert told == ([f"note: asking: {said}"] if said else [])

@@ -99,5 +99,5 @@ def test_transformers_serve_answers_the_same(published, trained, demo_base, phot
             requests = [Request(messages, (path,)) for path in photos]
             with ResponseCache(tmp_path / f"{name}.jsonl") as cache:
                 Model(spec).ask(requests, cache, name)
-                answers[name] = [cache[spec.key(request)]["text"] for request in requests]
+                answers[name] = [cache.rows(spec.key(request))[0]["text"] for request in requests]
     assert answers["served"] == answers["here"] != answers["base"]
