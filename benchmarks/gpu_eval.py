@@ -119,7 +119,7 @@ def ask(model: Any, processor: Any, pair: Any, photos: list[Path], judge: Any, *
     requests = {photo.stem: replace(judge.request(photo), messages=pair.prompt) for photo in photos}
     with tempfile.TemporaryDirectory() as kept, ResponseCache(Path(kept) / "answers") as cache:
         Model(judge.spec, memory=Held()).ask(requests, cache, "")
-        errors = [row["error"] for row in map(cache.get, requests) if "error" in row]
+        errors = [row["error"] for key in requests for row in cache.rows(key) if "error" in row]
     assert not errors, errors[0]
 
 

@@ -116,8 +116,9 @@ def test_the_command_says_what_a_recipe_needs(demo_base, capsys):
     recipe = str(RECIPES / "qwen3_vl_2b.yaml")
     options = ["--model_name_or_path", str(demo_base), "--search", "false", "--tflops", "1", "--utilisation", "0.5"]
     main(["--config", recipe, *SMALL, "--max_pixels", "65536", "--gpu", "2", *options])
-    first, needs, shared, step = capsys.readouterr().out.splitlines()
+    first, waiting, needs, shared, step = capsys.readouterr().out.splitlines()
     assert first == f"{demo_base}, imagined card of 2 GB, 1.5 of them for libraries"
+    assert waiting == "one step at full size, which takes some seconds ..."
     assert needs.startswith("as it is, micro-batch 1: 0.") and needs.endswith("weights and adapter; fits")
     assert shared == "shared prefix: yes"
     found = re.fullmatch(r"([\d.,]+) TFLOP a step: ([\d.]+) s at 50% of 1 TFLOP/s; 80 steps take (\d+) minutes", step)
