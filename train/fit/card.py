@@ -21,6 +21,7 @@ import torch
 from accelerate import PartialState
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.nn.functional import pad
+from torch.utils._device import _device_constructors
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import flop_registry
@@ -38,6 +39,9 @@ def imagined_card(limit: float | None = None) -> Iterator[ImaginedCard]:
 
     What goes beyond the ``limit``, bytes of memory, raises torch.OutOfMemoryError, as on a card.
     """
+    # Torch keeps, from its first use, which functions heed a device in context: torch.tensor itself, not its stand-in
+    # below, or models loaded later in this process would come with rotary frequencies that nobody has set.
+    _device_constructors()
     state = PartialState(cpu=True)
     before, state.device = state.device, torch.device("cuda", 0)
     # Triton's kernels fill what stands there already. Without Triton nothing calls them.

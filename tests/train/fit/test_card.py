@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorDeviceMismatchError
 from torch.profiler import ProfilerActivity, profile
+from torch.utils._device import _device_constructors
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoConfig, AutoModelForImageTextToText
 
@@ -55,6 +56,16 @@ def test_memory_comes_back():
         assert card.live == 4096 + 512
         del view, other
         assert (card.live, card.peak) == (0, 4096 + 512)
+
+
+def test_afterwards_all_is_as_before():
+    """A device in context is heeded, also where the card was the first to have one."""
+    _device_constructors.cache_clear()
+    with imagined_card(), torch.device("cuda"):
+        assert torch.tensor([1.0]).device.type == "cuda"
+    with torch.device("meta"):
+        assert torch.tensor([1.0]).device.type == "meta"
+    assert torch.tensor([1.0]).device.type == "cpu"
 
 
 def step(model: torch.nn.Module, device: str) -> None:
