@@ -174,7 +174,7 @@ def other_ways(metrics: Metrics) -> list[tuple[str, Figures]]:
     ways = [(f"{name} score", figures) for name, figures in metrics.decodings.items()]
     for name, kinds in (metrics.calibrated or {}).items():
         ways += [(f"{name} score, {kind} calibration", figures) for kind, figures in kinds.items()]
-    return ways
+    return [(name.replace("_", " "), figures) for name, figures in ways]
 
 
 def results_table(metrics: Mapping[str, Figures]) -> Table:

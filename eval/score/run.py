@@ -213,7 +213,7 @@ def _finish(args: ScoreArguments, rows: Rows, asked: bool, stopped: Stopped | No
     flags += f"; {counted(against, 'contradiction')}: the score and the attributes are of two levels" if against else ""
     print(f"{args.out or 'scored'}: {counted(len(rows), 'photo')} ({shown}){flags}")
     if unread := sum(has_no_list(row, asked) for row in rows):
-        note(f"{counted(unread, 'list')} of attributes cannot be read, and gives no advice; --structured true helps")
+        note(f"{counted(unread, 'list')} of attributes cannot be read, so no advice follows; --structured true helps")
     if free := sum("free" in row for row in rows):
         note(f"{free} of {len(rows)} answers are free ones: the endpoint takes no JSON schema, or does not keep to it")
     if stopped is not None:

@@ -116,7 +116,7 @@ def test_a_row_holds_level_score_regulations_and_advice(judge, folder, tmp_path,
     assert "Art. 4(14)" not in said.out  # the file has it
     assert "6 photos (4 ok, 1 unparsed, 1 refused); 1 flagged (score 0.85 or more)" in said.out
     assert "no score: 24.png: refused" in said.err and "images leave" not in said.err
-    assert "1 list of attributes cannot be read, and gives no advice; --structured true helps" in said.err
+    assert "1 list of attributes cannot be read, so no advice follows; --structured true helps" in said.err
     record = json.loads((tmp_path / "r.run.json").read_text())
     assert record["counts"] == {"ok": 4, "refused": 1, "unparsed": 1}
     assert record["prompt"] == build("taxonomy", "attributes").identity()
