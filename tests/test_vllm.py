@@ -49,35 +49,55 @@ def adapter(real, tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def served(adapter, tmp_path_factory) -> Iterator[str]:
-    """The address of the server that the card's own command starts."""
+@pytest.fixture(scope="module", params=("one engine", "two engines", "two machines"))
+def served(request, adapter, tmp_path_factory) -> Iterator[str]:
+    """The address of the server that the card's own command starts, with one engine or more (docs/evaluating.md)."""
     assert VLLM, "VLLM_BIN names no folder: run make test-vllm"
     card = local_card(adapter, Taxonomy.default())
     (command,) = re.findall(r"^vllm serve (?:.*\\\n)*.*$", card, re.MULTILINE)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    words = shlex.split(f"{command.replace(chr(92) + chr(10), ' ')} {FEW} --host 127.0.0.1 --port {port}")
+    port, rpc_port = free_port(), free_port()
+    words = shlex.split(f"{command.replace(chr(92) + chr(10), ' ')} {FEW}")
+    first, others, engines = ["--host", "127.0.0.1", "--port", str(port)], list[str](), 1
+    if request.param != "one engine":
+        engines, words = 2, [*words, "--data-parallel-size", "2"]
+    if request.param == "two machines":
+        words += ["--data-parallel-size-local", "1", "--data-parallel-address", "127.0.0.1"]
+        words += ["--data-parallel-rpc-port", str(rpc_port)]
+        others = ["--headless", "--data-parallel-start-rank", "1"]
     environment = {"PATH": f"{VLLM}:{os.environ['PATH']}", "HOME": str(tmp_path_factory.mktemp("home"))}
     environment |= {"VLLM_TARGET_DEVICE": "cpu", "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"}
     log = tmp_path_factory.mktemp("log") / "vllm.log"
     with open(log, "w") as file:
-        server = subprocess.Popen(words, cwd=adapter.parent, env=environment, stdout=file, stderr=file)
+        servers = [
+            subprocess.Popen([*words, *more], cwd=adapter.parent, env=environment, stdout=file, stderr=file)
+            for more in (first, others)
+            if more
+        ]
     try:
         url = f"http://127.0.0.1:{port}/v1"
         end = time.monotonic() + 600
         while True:
-            assert server.poll() is None and time.monotonic() < end, log.read_text()[-3000:]
+            gone = any(server.poll() is not None for server in servers)
+            assert not gone and time.monotonic() < end, log.read_text()[-3000:]
             try:
                 urllib.request.urlopen(f"{url}/models", timeout=5).close()
                 break
             except (URLError, OSError):
                 time.sleep(1)
+        started = set(re.findall(r"EngineCore_DP\d", log.read_text()))
+        assert engines == 1 or len(started) == engines, started
         yield url
     finally:
-        server.terminate()
-        server.wait(60)
+        for server in servers:
+            server.terminate()
+        for server in servers:
+            server.wait(60)
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
 
 
 def test_it_says_what_the_adapter_says_here(served, adapter, real, demo, tmp_path):
