@@ -12,6 +12,7 @@ import glob
 import hashlib
 import os
 import stat
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
@@ -21,6 +22,8 @@ import yaml
 
 from cprt.errors import InputError
 from cprt.values import number, whole
+
+LOCK = ".lock"  # file in a folder that one run at a time writes to
 
 _KINDS = {
     stat.S_IFDIR: "a folder",
@@ -217,7 +220,7 @@ def write_parts(path: str | Path, parts: Iterable[str | bytes]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     # A name may take all of the 255 bytes that there are.
     name = path.name if len(os.fsencode(path.name)) < 200 else hashlib.sha256(os.fsencode(path.name)).hexdigest()
-    partial = path.with_name(f".{name}.{os.getpid()}.partial")
+    partial = path.with_name(f".{name}.{os.getpid()}-{threading.get_native_id()}.partial")  # threads may share a path
     try:
         with open(partial, "wb") as file:
             for part in parts:
@@ -228,30 +231,44 @@ def write_parts(path: str | Path, parts: Iterable[str | bytes]) -> None:
     finally:
         partial.unlink(missing_ok=True)
     for left in path.parent.glob(f".{glob.escape(name)}.*.partial"):
-        process = left.name.removesuffix(".partial").rpartition(".")[2]
+        process = left.name.removesuffix(".partial").rpartition(".")[2].partition("-")[0]
         if process.isdecimal() and not _runs(int(process)):
             left.unlink(missing_ok=True)
 
 
 def lock(descriptor: int, place: str | Path, choose: str = "") -> None:
-    """Keep other runs out of a file or folder for as long as this descriptor is open, at most until the process ends.
+    """Keep other runs out of what this descriptor may write, for as long as it is open, at most until the process ends.
 
-    Raises InputError when another run holds it: names the ``place``, and the option to ``choose`` another by.
+    Raises InputError when another run holds it, which names the ``place`` and the option to ``choose`` another by, and
+    where the file system knows no locks.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
+    except BlockingIOError as error:
         wait = f"wait for it or choose another {choose}" if choose else "wait for it to end"
         raise InputError.at(place, f"another run is writing here; {wait}") from error
+    except OSError as error:
+        raise InputError.at(place, f"cannot be locked on this file system ({error.strerror})") from error
+
+
+def claim(folder: Path, choose: str = "") -> int:
+    """``lock`` on a folder, made if need be; returns the descriptor. Raises InputError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    # A file in it: NFS locks only what may be written, which a folder never is.
+    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        lock(descriptor, folder, choose)
+    except InputError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 @contextmanager
 def locked(folder: Path, choose: str = "") -> Iterator[None]:
-    """``lock`` on a folder, made if need be. Raises InputError."""
-    folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder, os.O_RDONLY)
+    """``claim`` for as long as the block runs. Raises InputError."""
+    descriptor = claim(folder, choose)
     try:
-        lock(descriptor, folder, choose)
         yield
     finally:
         os.close(descriptor)

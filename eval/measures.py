@@ -130,6 +130,17 @@ def labels_of(rows: Sequence[Prediction], labels: Sequence[Label], file: str) ->
     return by_id
 
 
+def judge_name(model: str | None, prompt: str | None) -> str:
+    """A judge in words."""
+    return f"{model}, asked with {prompt}"
+
+
+def another_judge(rows: Sequence[Prediction], than: set[str]) -> str | None:
+    """A judge of ``rows`` that is none of ``than``, in words; None where there is none, or one side does not say."""
+    others = {judge_name(row.model, row.prompt) for row in rows if row.model is not None} - than
+    return min(others, default=None) if than else None
+
+
 def against(
     labels: Sequence[Label], first: Mapping[str, float], second: Mapping[str, float], taxonomy: Taxonomy, **drawn: int
 ) -> dict[str, Any]:

@@ -19,7 +19,6 @@ from typing import Any
 from transformers import TrainerState
 
 from cprt.errors import InputError
-from cprt.files import lock
 from cprt.models.checkpoint import first_line
 from cprt.provenance import file_digest
 from cprt.records import inside, read_object, write_json
@@ -28,21 +27,6 @@ from cprt.values import fits
 UNFINISHED = ".unfinished"  # folder in output_dir where a checkpoint is written
 # Of the libraries: a pickle that can hold a token and that resuming ignores, and a card that says nothing.
 LEFT_OUT = ("training_args.bin", "README.md")
-
-
-def claim(output: Path) -> int:
-    """Keep other runs out of the output folder for as long as this process lives; returns the lock's descriptor.
-
-    Raises InputError when another run writes there.
-    """
-    output.mkdir(parents=True, exist_ok=True)
-    folder = os.open(output, os.O_RDONLY)
-    try:
-        lock(folder, output, "output_dir")
-    except InputError:
-        os.close(folder)
-        raise
-    return folder
 
 
 def seal(written: Path, record: Mapping[str, Any]) -> None:

@@ -20,7 +20,7 @@ if __name__ == "__main__":  # the libraries below take half a minute the first t
 from accelerate.utils import DistributedType
 from trl import ModelConfig
 
-from cprt.files import write_text
+from cprt.files import claim, write_text
 from cprt.images import check_images, image_root
 from cprt.images.patches import in_bytes
 from cprt.models.checkpoint import identity, load_processor, revision_of
@@ -29,7 +29,7 @@ from cprt.records import read_pairs, write_json
 from cprt.services.tracking import finish
 from cprt.taxonomy import Taxonomy
 from train.adapter import load_base, lora_config, quantized_layers
-from train.checkpoints import check_resume, claim
+from train.checkpoints import check_resume
 from train.checks import StopOnBadLoss, adapter_tensors, check_effect, check_saved, preview_labels, trainable_table
 from train.holdout import HoldOut, check_learnt
 from train.launch import check_devices, check_launch, settle_launch
@@ -53,7 +53,7 @@ def main() -> None:
     settle_launch(args)
     output = Path(args.output_dir)
     if args.process_index == 0:
-        claim(output)
+        claim(output, "output_dir")
 
     # ---- Data: pairs to train on, photos that are only asked about, and the processor that encodes both ----
     train_file, root = Path(data.pairs) / "train.jsonl", image_root(data.images)

@@ -91,6 +91,8 @@ def read_error(body: Any) -> tuple[str, str, str]:
         inner = body.get("innererror")
         if isinstance(inner, dict) and is_filtered(inner.get("code")):
             code = inner["code"]
+        if inside(body, "metadata").get("flagged_input"):  # OpenRouter
+            code = "content_filter"
         body = next((body[name] for name in ("error", "message", "detail", "msg") if body.get(name)), None)
     return "", code, param
 

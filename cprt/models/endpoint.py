@@ -40,6 +40,9 @@ from cprt.models.spec import ModelSpec, Request, Response
 
 LONGEST_RESPONSE = 64 * 2**20  # bytes; 100,000 tokens with twenty alternatives each have less
 _CALLS_A_POOL = 8
+_FLAGGED = re.compile(
+    r"violates usage guidelines|SAFETY_CHECK|was flagged"
+)  # a filter that names itself in words alone
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ class _Failure:
 
     @property
     def may_be_about_options(self) -> bool:
-        return self.status in (400, 422) and not is_filtered(self.code)
+        return self.status in (400, 422)
 
 
 class Endpoint:
@@ -154,18 +157,18 @@ class Endpoint:
                 self.limiter.answered()
                 self._options.answered(outcome, sent, without)
                 return replace(outcome, **self._options.differences(outcome, request.structure, sent))
-            if outcome.status in (401, 403):
+            if is_filtered(outcome.code):
+                self.limiter.answered()
+                return Response(text="", refused=True, finish=outcome.code)
+            if outcome.status == 401:  # 403 may be about this one photo, in words that nobody knows
                 source = f"the key in {self.spec.api_key_env}" if self.spec.api_key_env else "a call without a key"
-                raise Stopped(f"{self.spec.name}: the endpoint refuses {source} (HTTP {outcome.status})")
+                raise Stopped(f"{self.spec.name}: the endpoint refuses {source} (HTTP 401)")
             if outcome.may_be_about_options:
                 if self._options.refuse(outcome.about, sent):
                     continue
                 if less := self._options.may_be_refused(sent):
                     without = {*without, *less}
                     continue
-            if is_filtered(outcome.code):
-                self.limiter.answered()
-                return Response(text="", refused=True, finish=outcome.code)
             wait = outcome.wait
             if not outcome.retried or (wait is not None and wait > LONGEST_WAIT):
                 break
@@ -231,6 +234,8 @@ class Endpoint:
             message, code, param = read_error(json.loads(content))
         except (ValueError, RecursionError):
             message = code = param = ""
+        if status == 403 and _FLAGGED.search(message):
+            code = "content_filter"
         reason = f"HTTP {status}" + (f": {self._clean(message)}" if message else "")
         return _Failure(reason, status, retry_after(wait, time.time()), code, f"{param} {message}")
 

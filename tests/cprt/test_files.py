@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import socket
@@ -9,6 +11,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +20,16 @@ from readers import READERS
 
 from cprt.errors import InputError, one_line
 from cprt.files import (
+    claim,
     kind_of,
+    locked,
     open_file,
     read_text,
     read_yaml,
     read_yaml_lines,
     without_halves,
     write_bytes,
+    write_parts,
     write_text,
 )
 from cprt.models.spec import ModelSpec
@@ -296,8 +302,54 @@ def test_what_a_killed_writer_left_goes_and_what_others_write_stays(tmp_path: Pa
     with subprocess.Popen(["true"]) as gone:
         pass
     orphan, other_file = tmp_path / f".a[1].csv.{gone.pid}.partial", tmp_path / f".b.csv.{gone.pid}.partial"
-    alive = tmp_path / f".a[1].csv.{os.getppid()}.partial"
-    for left in (orphan, other_file, alive):
+    alive, threads = tmp_path / f".a[1].csv.{os.getppid()}-7.partial", tmp_path / f".a[1].csv.{gone.pid}-7.partial"
+    for left in (orphan, other_file, alive, threads):
         left.write_text("half")
     write_text(file, "whole")
     assert sorted(tmp_path.iterdir()) == sorted([file, other_file, alive]) and file.read_text() == "whole"
+
+
+def test_threads_may_write_the_same_file(tmp_path: Path):
+    barrier = threading.Barrier(2, timeout=10)
+
+    def parts() -> Iterator[bytes]:
+        barrier.wait()  # both have opened theirs
+        yield b"whole"
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda _: write_parts(tmp_path / "a", parts()), range(2)))
+    assert os.listdir(tmp_path) == ["a"] and (tmp_path / "a").read_bytes() == b"whole"
+
+
+# --- One run at a time -------------------------------------------------------------------------------------------
+
+
+def test_two_runs_never_write_to_one_folder(tmp_path: Path):
+    first = claim(tmp_path / "out", "output_dir")
+    with pytest.raises(InputError, match="another run is writing here; wait for it or choose another output_dir"):
+        claim(tmp_path / "out", "output_dir")
+    os.close(first)  # as the end of its process does
+    os.close(claim(tmp_path / "out"))
+
+
+def test_a_folder_is_locked_where_only_what_may_be_written_can_be(tmp_path: Path, monkeypatch):
+    """As NFS has it."""
+    local = fcntl.flock
+
+    def nfs(descriptor: int, how: int) -> None:
+        if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        local(descriptor, how)
+
+    monkeypatch.setattr("fcntl.flock", nfs)
+    with locked(tmp_path / "out"), pytest.raises(InputError, match="another run is writing here"):
+        claim(tmp_path / "out")
+
+
+def test_a_file_system_without_locks_is_not_another_run(tmp_path: Path, monkeypatch):
+    def none(descriptor: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("fcntl.flock", none)
+    with pytest.raises(InputError, match=r"out: cannot be locked on this file system \(No locks available\)"):
+        claim(tmp_path / "out")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cprt.errors import InputError
+from cprt.files import LOCK
 from cprt.models.adapter import CONFIG, WEIGHTS, base_commit, check_adapter, read_config, saved_tensors
 from cprt.records import read_object, write_json
 
@@ -122,7 +123,7 @@ class Source:
                 if _ABSOLUTE.match(value):
                     raise InputError.at(self.folder / path.name, "is a path on the machine that trained", field=field)
         check_adapter(self.folder, saved_tensors(self.record))
-        published = {*WRITTEN, *(path.name for path in folder.iterdir())}
+        published = {*WRITTEN, LOCK, *(path.name for path in folder.iterdir())}
         return sorted(path.name + "/" * path.is_dir() for path in self.folder.iterdir() if path.name not in published)
 
 

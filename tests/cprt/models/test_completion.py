@@ -247,6 +247,10 @@ def test_the_reader_of_probabilities_is_given_what_is_asked_for():
             {"error": {"message": "m", "code": "c", "innererror": {"code": "ResponsibleAIPolicyViolation"}}},
             ("m", "ResponsibleAIPolicyViolation", ""),
         ),
+        (
+            {"error": {"message": "m", "code": 403, "metadata": {"reasons": ["sexual"], "flagged_input": "This"}}},
+            ("m", "content_filter", ""),  # OpenRouter
+        ),
         ({"error": {}}, ("", "", "")),
         ([], ("", "", "")),
         (None, ("", "", "")),

@@ -164,9 +164,16 @@ def test_endings_are_told_apart(choice: dict[str, Any], expected: Response):
     assert response == expected and Response.read(json.loads(json.dumps(response.row()))) == response
 
 
-def test_a_content_filter_that_answers_400_is_a_refusal():
-    error = {"error": {"message": "filtered", "code": "content_filter", "param": "prompt"}}
-    with Misbehaving(lambda body: (400, error)) as server:
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (400, {"error": {"message": "filtered", "code": "content_filter", "param": "prompt"}}),
+        (403, {"error": {"message": "moderated", "code": 403, "metadata": {"flagged_input": "A photo"}}}),  # OpenRouter
+        (403, {"error": "Content violates usage guidelines. Failed check: SAFETY_CHECK_TYPE_CSAM"}),  # xAI
+    ],
+)
+def test_a_content_filter_that_answers_with_an_error_is_a_refusal(status: int, body: dict[str, Any]):
+    with Misbehaving(lambda _: (status, body)) as server:
         assert ask(server, [ask_text("?")]) == [Response("", refused=True, finish="content_filter")]
 
 
@@ -422,28 +429,27 @@ def test_no_response_grows_without_bound(monkeypatch):
         assert response.error == "a response of more than 1 MB"
 
 
-@pytest.mark.parametrize("status", [400, 404, 413])
+@pytest.mark.parametrize("status", [400, 403, 404, 413])
 def test_what_asking_again_cannot_mend_is_asked_once(status: int):
     with Misbehaving(lambda body: (status, {"error": {"message": "no such thing"}})) as server:
         assert ask(server, [ask_text("a")]) == [Response(error=f"HTTP {status}: no such thing")]
     assert len(server.bodies) == 1
 
 
-@pytest.mark.parametrize("status", [401, 403])
-def test_a_refused_key_stops_the_run_with_one_line_and_keeps_what_came(status: int, tmp_path: Path, monkeypatch):
+def test_a_refused_key_stops_the_run_with_one_line_and_keeps_what_came(tmp_path: Path, monkeypatch):
     monkeypatch.setenv("JUDGE_KEY", SECRET)
     asked: list[str] = []
 
     def expire(body: dict[str, Any]) -> Any:
         asked.append(identity(body))
-        return ("fine", "stop") if len(asked) <= 5 else (status, {"error": {"message": f"Incorrect API key: {SECRET}"}})
+        return ("fine", "stop") if len(asked) <= 5 else (401, {"error": {"message": f"Incorrect API key: {SECRET}"}})
 
     requests = [ask_text(f"{n}") for n in range(200)]
     with Misbehaving(expire) as server, ResponseCache(tmp_path / "answers.jsonl") as cache:
         model = Model(spec(server.url, api_key_env="JUDGE_KEY", concurrency=4))
         with pytest.raises(Stopped) as caught:
             model.ask(requests, cache, "asking")
-        assert str(caught.value) == f"judge: the endpoint refuses the key in JUDGE_KEY (HTTP {status})"
+        assert str(caught.value) == "judge: the endpoint refuses the key in JUDGE_KEY (HTTP 401)"
         assert sum(model.spec.key(request) in cache for request in requests) == 5
     assert len(server.bodies) <= 5 + 4
 
