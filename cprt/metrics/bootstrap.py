@@ -27,6 +27,7 @@ Ints = NDArray[np.int64]
 CONFIDENCE, _Z = 0.95, 1.959963984540054  # and its two-sided normal quantile
 _MOST_UNDEFINED = 0.05
 _FEWEST_BEYOND = 10
+_ROUNDING = 1e-12  # values no further apart, by their size, are one
 _CELLS = 400_000  # 59 resamples of 6,736 rows at a time: fits the cache
 
 
@@ -190,8 +191,8 @@ def spread(without_K: Floats) -> tuple[float, float]:
     clusters = len(without_K)
     squares = (without_K.mean() - without_K) ** 2 if clusters > 1 else np.full(1, np.nan)
     total = float(squares.sum())
-    if not total > 0:
-        return total, max(clusters - 1.0, 1.0)
+    if not total > clusters * (_ROUNDING * float(np.abs(without_K).max())) ** 2:
+        return 0.0 if total >= 0 else total, max(clusters - 1.0, 1.0)
     kurtosis = clusters * float(((squares / total) ** 2).sum())
     freedom = 2 * clusters / (kurtosis - 1) if kurtosis > 1 else math.inf
     return (clusters - 1) / clusters * total, min(max(freedom, 1.0), clusters - 1.0)
@@ -260,7 +261,7 @@ class ClusteredShare:
         with np.errstate(invalid="ignore"):  # one cluster alone
             variance, freedom = spread((part - parts) / (whole - wholes))
         share = part / whole
-        # Where all or none are, or one cluster is alone, each cluster counts as one row (Kish).
+        # Where all clusters have one share, or one is alone, each counts as one row (Kish).
         effective = share * (1 - share) / variance if variance > 0 else whole**2 / float((wholes**2).sum())
         return ClusteredShare(int(part), int(whole), effective, freedom)
 

@@ -99,6 +99,15 @@ def test_all_or_none_count_each_cluster_once():
     assert uneven.effective == pytest.approx(100**2 / (90**2 + 2 * 5**2))
 
 
+@pytest.mark.parametrize("parts", [[1, 1, 1], [3] * 7, [4] * 49])
+def test_clusters_of_one_share_count_each_once(parts: list[int]):
+    """Values without each cluster that are equal but for rounding have no spread and leave every freedom."""
+    share = ClusteredShare.of(parts, np.full(len(parts), 5))
+    assert share.effective == pytest.approx(len(parts)) and share.freedom == len(parts) - 1
+    low, high = share.interval or [0.0, 0.0]
+    assert high - low > 0.2 and low < parts[0] / 5 < high
+
+
 def test_one_cluster_says_next_to_nothing_and_none_says_nothing():
     alone = ClusteredShare.of([30], [100])
     assert alone.interval is not None and alone.interval[0] < 0.02 and alone.interval[1] > 0.97
