@@ -8,6 +8,7 @@ each input. The paper prints no numbers for most of its figures: then ours stand
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.files import read_yaml, write_bytes, write_text
 from cprt.guidance.regulations import Regulations
-from cprt.provenance import sign, write_run
+from cprt.provenance import clear, sign, write_run
 from cprt.records import Label, read_labels, read_object
 from cprt.taxonomy import LEVELS, Taxonomy
 from eval.figures import (
@@ -112,6 +113,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     texts = prompt_texts(taxonomy)
 
     sign("cprt paper", out / "run.json")
+    names = [*itertools.chain(*_MADE_OF.values()), "figure6"]  # not all of them are made each time
+    clear(out, [f"{name}.{ending}" for name in names for ending in ("csv", "tex", "md", "png")])
     for table in tables:
         write_table(out / table.name, table)
     for name, picture in pictures.items():

@@ -15,6 +15,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -84,8 +85,20 @@ def defined(figure: ArrayLike) -> float | None:
     return None if np.isnan(figure) else float(np.asarray(figure))
 
 
-def interval(figures: Floats, tail: float = (1 - CONFIDENCE) / 2) -> list[float] | None:
-    """Percentile interval of (B,) figures with the share ``tail`` beyond each bound; None if over 5% are undefined."""
+def interval(figures: Floats) -> list[float] | None:
+    """95% percentile interval of (B,) figures; None if over 5% are undefined, or if they are not ``apart``."""
+    return apart(_percentiles(figures, (1 - CONFIDENCE) / 2))
+
+
+def mean_interval(values: ArrayLike, resamples: int = 1000, seed: int = 0) -> list[float] | None:
+    """``interval`` of the mean of (N,) values over resamples of them; None where there are none."""
+    v = np.asarray(values, dtype=np.float64)
+    weights = resample(len(v), resamples, seed)
+    return interval(weights.each(partial(np.matmul, v)) / len(v)) if weights else None
+
+
+def _percentiles(figures: Floats, tail: float) -> list[float] | None:
+    """The percentiles of (B,) figures with the share ``tail`` beyond each; None if over 5% are undefined."""
     known = _known(figures)
     return None if known is None else np.percentile(known, [100 * tail, 100 - 100 * tail]).tolist()
 
@@ -208,21 +221,24 @@ def cluster_figure(sums: ArrayLike, figure: Callable[[Any], Floats], weights_BK:
 
 
 def apart(bounds: list[float] | None) -> list[float] | None:
-    """An interval; None for a single point: resamples that all say the same tell nothing of how far off it may be."""
-    return None if bounds is None or bounds[0] == bounds[1] else bounds
+    """An interval; None for a single point: resamples that all say the same tell nothing of how far off it may be.
+
+    So does one that rounding alone has made wider.
+    """
+    return None if bounds is None or math.isclose(*bounds, rel_tol=1e-9, abs_tol=1e-12) else bounds
 
 
 def widened_interval(figures_B: Floats, clusters: int, freedom: float) -> list[float] | None:
-    """``interval`` of figures over resamples of so many clusters, with its percentiles moved outwards.
+    """The percentile interval of figures over resamples of so many clusters, its percentiles moved outwards.
 
     They go from the normal quantile to Student's times the root of K / (K - 1), which the bootstrap lacks (Hesterberg,
-    2015, 3.2). None without resamples, for a single cluster, and where ``interval`` is.
+    2015, 3.2). None without resamples, for a single cluster, and where over 5% are undefined.
     """
     if clusters < 2:
         return None
     from scipy.special import ndtr
 
-    return interval(figures_B, float(ndtr(-student(freedom) * math.sqrt(clusters / (clusters - 1)))))
+    return _percentiles(figures_B, float(ndtr(-student(freedom) * math.sqrt(clusters / (clusters - 1)))))
 
 
 @dataclass(frozen=True)

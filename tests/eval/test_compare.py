@@ -18,11 +18,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judged import TAXONOMY, judge, make_labels, write_folder
+from judged import TAXONOMY, judge, make_labels, paired_difference, write_folder
 from wandb_file import find_run, read_run, read_table
 
 from cprt.errors import InputError
-from cprt.metrics.severity import paired_difference
 from cprt.records import Label, Prediction, read_json, write_json, write_jsonl
 from eval.compare.differences import FIGURES, choose_pairs, coverage_difference, differences, holm, over_seeds
 from eval.compare.results import Spread
@@ -454,6 +453,7 @@ def test_other_labels_are_refused(folders, tmp_path):
         (["--runs", "nowhere"], "nowhere: no such folder"),
         (["--runs", "tests"], "tests: holds no predictions.jsonl"),
         (["--thumbnails", "true"], "thumbnails needs images"),
+        (["--images", "x"], "images goes with thumbnails"),
         (["--resamples", "0"], "resamples must be 1 to 100,000, not 0"),
         (["--against", "nobody"], "no run is called 'nobody'"),
     ],

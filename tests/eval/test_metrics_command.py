@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from judged import paired_difference
 from scipy import stats
 
 from cprt.errors import InputError
-from cprt.metrics.severity import paired_difference
 from cprt.pages.words import show
 from cprt.scoring import level_of
 from cprt.taxonomy import Taxonomy

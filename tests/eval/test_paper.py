@@ -286,6 +286,10 @@ def test_runs_are_found_by_themselves_and_in_their_folder(tmp_path: Path, capsys
         main(["--runs", *runs, "--out", str(number)])
         made.append((tmp_path / str(number) / "table6.csv").read_text())
         assert "not made of what is given as --runs: Figure 3," in capsys.readouterr().out
+    (tmp_path / "0" / "table7.csv").touch()
+    monkeypatch.chdir(tmp_path)
+    main(["--out", "0"])  # what it is made of is not given any more
+    assert {path.stem for path in Path("0").glob("*.csv")} == {"table4", "table5", "figure6", "table7"}
     monkeypatch.chdir(tmp_path / "runs" / "mine")
     main(["--runs", ".", "../gpt-5.2-zero_shot", "--out", "../../2"])
     assert made[0] == made[1] == (tmp_path / "2" / "table6.csv").read_text() and "own: ,mine" in made[0]

@@ -12,6 +12,7 @@ from cprt.metrics.bootstrap import (
     ClusteredShare,
     cluster_interval,
     left_out,
+    mean_interval,
     paired_interval,
     resample,
     resample_clusters,
@@ -32,6 +33,16 @@ def test_resampled_totals_are_those_of_drawn_clusters():
         assert np.array_equal(total, sum(sums[cluster] for cluster in drawn))
     assert np.array_equal(resample_clusters(7, 50, 3), weights)
     assert resample_clusters(7, 5000, 4).var(axis=0) == pytest.approx([6 / 7] * 7, abs=0.06)  # chance 1/7 for each
+
+
+def test_the_interval_of_a_mean_is_over_drawn_rows_and_no_single_point():
+    values = np.random.default_rng(1).normal(size=30)
+    rng = np.random.default_rng(5)
+    means = [values[rng.integers(30, size=30)].mean() for _ in range(200)]
+    assert mean_interval(values, 200, 5) == pytest.approx(np.percentile(means, [2.5, 97.5]))
+    for told in ([], [0.3], [0.1] * 7, [1 / 3] * 30):  # nothing, or the same whatever is drawn, but for rounding
+        assert mean_interval(told) is None
+    assert mean_interval(values, 0) is None
 
 
 def test_without_a_cluster_is_the_sum_of_the_others():
