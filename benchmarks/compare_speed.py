@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cprt.metrics.severity import paired_difference, paired_differences
+from cprt.metrics.severity import paired_differences
 from cprt.scoring import severity
 
 
@@ -47,8 +47,8 @@ def main() -> None:
     once = time.perf_counter() - start
     start = time.perf_counter()
     for pair in pairs[: args.sample]:
-        alone = paired_difference(truth, *(judges[name] for name in pair), levels, resamples=args.resamples)
-        assert alone == together[pair], pair
+        alone = paired_differences(truth, judges, levels, [pair], resamples=args.resamples)
+        assert alone[pair] == together[pair], pair
     each = (time.perf_counter() - start) / args.sample * len(pairs)
     found = {
         "runs": args.runs,

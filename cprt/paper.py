@@ -59,6 +59,11 @@ def table6() -> list[dict[str, Any]]:
     return [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
 
 
+def families() -> list[dict[str, str]]:
+    """What Figures 8 and 10, and 9 and 11, show: model of Table 6 -> what configs/eval/table6.yaml calls it."""
+    return [dict(family) for family in _published()["families"]]
+
+
 def table3() -> list[dict[str, Any]]:
     """The rows of Table 6 that the main text shows: all but the fine-tuned models after the first."""
     rows = table6()

@@ -11,7 +11,7 @@ import hashlib
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -123,6 +123,12 @@ def sign(stage: str, record: str | Path) -> None:
     """Write the run record before anything it stands beside: a run that was killed finds its own work again."""
     if not Path(record).exists():
         write_json(record, run_record(stage, {}))
+
+
+def clear(folder: str | Path, patterns: Iterable[str]) -> None:
+    """Remove files that an earlier run of a stage left, which is to write others: what ``check_output`` lets it."""
+    for path in [path for pattern in patterns for path in Path(folder).glob(pattern)]:
+        path.unlink()
 
 
 def file_digest(path: str | Path) -> str:

@@ -197,8 +197,8 @@ def read_predictions(path: str | Path) -> list[Prediction]:
 
 
 def column(predictions: Iterable[Prediction], name: str) -> dict[str, Any]:
-    """Id -> what stands in a column, of the rows that have it."""
-    return {row.id: value for row in predictions if (value := getattr(row, name)) is not None}
+    """Id -> what stands in a column, of the answers that could be read and have it."""
+    return {row.id: value for row in predictions if row.status == "ok" and (value := getattr(row, name)) is not None}
 
 
 def read_annotations(path: str | Path) -> list[tuple[int, Annotation]]:

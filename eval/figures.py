@@ -9,8 +9,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,59 +18,23 @@ import numpy as np
 from cprt import paper
 from cprt.errors import InputError
 from cprt.files import open_file
-from cprt.metrics.results import Metrics
 from cprt.pages.card import card_picture, data_card
-from cprt.records import Label, Prediction, read_object, read_predictions
+from cprt.records import Label, read_object
 from cprt.scoring import severity
 from cprt.taxonomy import LEVELS, Taxonomy
 from eval.counterfactual.summary import summary_table
 from eval.prompts import as_text, prompts
 from eval.report.plots import Panel, confusion_panel, draw, score_panel
+from eval.runs import EvaluatedRun
 from eval.tables import Cell, Table, beside, rounded
 
 Made = tuple[list[Table], dict[str, bytes]]  # tables, and name -> PNG
-Judges = Mapping[tuple[str, str], "Judged"]  # (prompting, model) of Table 6 -> its run
-# Row of Table 6 -> what configs/eval/table6.yaml calls the model, as Figures 8 and 10, and 9 and 11, show them.
-FAMILIES = (
-    {
-        "Gemini 3 Flash": "gemini-3-flash",
-        "GPT-5.2": "gpt-5.2",
-        "Llama 4 Maverick": "llama-4-maverick",
-        "Llama 3.2-VL (11B)": "llama-3.2-vl-11b",
-        "Llama 3.2 (160 steps)": "sft-llama-3.2-160-steps",
-        "Llama 3.2 (80 steps)": "sft-llama-3.2-80-steps",
-    },
-    {
-        "MiniCPM-V (8B)": "minicpm-v-8b",
-        "Pixtral (12B)": "pixtral-12b",
-        "Qwen3-VL (32B)": "qwen3-vl-32b",
-        "Qwen3-VL (8B)": "qwen3-vl-8b",
-        "Qwen3-VL (2B) (80 steps)": "sft-qwen3-vl-2b-80-steps",
-        "Qwen3-VL (4B) (80 steps)": "sft-qwen3-vl-4b-80-steps",
-        "Qwen3-VL (8B) (80 steps)": "sft-qwen3-vl-8b-80-steps",
-    },
-)
+Judges = Mapping[tuple[str, str], EvaluatedRun]  # (prompting, model) of Table 6 -> its run
 _NEAR_BINARY = [
     ("Zero-Shot", "Gemini 3 Flash"),
     ("Taxonomy", "Gemini 3 Flash"),
     (paper.TUNED, "Qwen3-VL (8B) (80 steps)"),
 ]
-
-
-@dataclass(frozen=True)
-class Judged:
-    """A run of ``cprt eval``: its folder's name, what it was asked, its metrics.json and what that holds."""
-
-    name: str
-    prompt: str
-    file: Path
-    metrics: Metrics
-
-    @cached_property
-    def predictions(self) -> list[Prediction]:
-        """None of them where the file is not there: it need not be."""
-        file = self.file.with_name("predictions.jsonl")
-        return read_predictions(file) if file.is_file() else []
 
 
 # --- Figures 3 and 8 to 11: what judges say ----------------------------------------------------------------------
@@ -93,10 +56,10 @@ def judges(rows: Judges, labels: Sequence[Label], taxonomy: Taxonomy) -> Made:
         tables.append(table)
         pictures[table.name] = draw(panels, **how)
 
-    drawn = {row: one for row, one in rows.items() if labels and one.predictions}
+    drawn = rows if labels else {}
     if near := {row: drawn[row] for row in _NEAR_BINARY if row in drawn}:
         add(_scores("figure3", near, labels), confusions(near) | scores(near), columns=len(near))
-    for number, family in zip((8, 9), FAMILIES, strict=True):
+    for number, family in zip((8, 9), paper.families(), strict=True):
         every = [(prompting, model) for model in family for prompting in paper.PROMPTINGS]
         if present := {row: rows[row] for row in every if row in rows}:
             add(_confusions(f"figure{number}", present), confusions(present), size=(3.4, 3.5), columns=3)

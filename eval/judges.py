@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from cprt.models.spec import ModelSpec, Request, read_specs
 from cprt.prompts import PROMPTS, TARGETS, Messages, Prompt, build
 from cprt.taxonomy import Taxonomy
 from cprt.values import read_fields, ruled
+from eval.runs import unique_names
 
 TOP_LOGPROBS = 20  # the most that OpenAI's interface gives
 
@@ -100,7 +102,11 @@ def from_options(
     Without ``target`` an adapter is asked as it was trained, anything else for the score.
     """
     stacked: Sequence[str | None] = adapters or [None]
-    names = _names([(adapter or model).rstrip("/") for adapter in stacked])
+    paths = [Path(os.path.abspath(adapter or model)) for adapter in stacked]
+    path, count = Counter(paths).most_common(1)[0]
+    if count > 1:
+        raise InputError(f"adapter: {stacked[paths.index(path)]!r} is there twice")
+    names = unique_names(paths, _folder_name)
     rows = [
         {"name": name, "model": model, "adapter": adapter, **options}
         for name, adapter in zip(names, stacked, strict=True)
@@ -213,16 +219,8 @@ def only_asked(judges: Sequence[Judge], only: Sequence[str], taxonomy: Taxonomy)
     return asked
 
 
-def _names(paths: Sequence[str]) -> list[str]:
-    """A folder name for each path: its last part, with the part before where two are the same."""
-    for parts in range(1, 10):
-        names = [
-            re.sub(r"[^A-Za-z0-9._-]+", "_", "-".join(Path(path).parts[-parts:])).lstrip("._-")[:80] or "model"
-            for path in paths
-        ]
-        if len(set(map(str.lower, names))) == len(names):
-            return names
-    raise InputError(f"adapter: {Counter(paths).most_common(1)[0][0]!r} is there twice")
+def _folder_name(parts: Sequence[str]) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", "-".join(parts)).lstrip("._-")[:80] or "model"
 
 
 def trained_prompt(adapter: str, taxonomy: Taxonomy) -> Prompt | None:

@@ -13,7 +13,7 @@ from cprt.metrics.attributes import evaluate_attributes, evaluate_probabilities
 from cprt.metrics.breakdown import by_group, groups_of
 from cprt.metrics.certainty import evaluate_certainty
 from cprt.metrics.results import Figures, Metrics
-from cprt.metrics.severity import evaluate, paired_difference
+from cprt.metrics.severity import evaluate, paired_differences
 from cprt.pages.words import show
 from cprt.records import Label, Prediction, column
 from cprt.taxonomy import Taxonomy
@@ -130,14 +130,27 @@ def labels_of(rows: Sequence[Prediction], labels: Sequence[Label], file: str) ->
     return by_id
 
 
+def judge_name(model: str | None, prompt: str | None) -> str:
+    """A judge in words."""
+    return f"{model}, asked with {prompt}"
+
+
+def another_judge(rows: Sequence[Prediction], than: set[str]) -> str | None:
+    """A judge of ``rows`` that is none of ``than``, in words; None where there is none, or one side does not say."""
+    others = {judge_name(row.model, row.prompt) for row in rows if row.model is not None} - than
+    return min(others, default=None) if than else None
+
+
 def against(
-    labels: Sequence[Label], first: Mapping[str, float], second: Mapping[str, float], taxonomy: Taxonomy, **drawn: int
+    labels: Sequence[Label], first: Mapping[str, float], second: Mapping[str, float], taxonomy: Taxonomy, **drawn: Any
 ) -> dict[str, Any]:
     """The difference of the figures of two judges' scores by id, on the photos that both have scored."""
     by_id = {label.id: label for label in labels}
     rows = [(by_id[id].score, first[id], second[id], by_id[id].level) for id in first if id in second]
     truth, mine, theirs, levels = np.asarray(rows, dtype=np.float64).reshape(-1, 4).T.copy()
-    return {"n": len(rows), "figures": paired_difference(truth, mine, theirs, levels, taxonomy, **drawn)}
+    pair = ("first", "second")
+    found = paired_differences(truth, {"first": mine, "second": theirs}, levels, [pair], taxonomy, **drawn)
+    return {"n": len(rows), "figures": found[pair]}
 
 
 _LOW_MASS = 0.5  # below, most of what a model could have written is no score

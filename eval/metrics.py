@@ -20,7 +20,7 @@ from cprt.provenance import run_path, sign, write_run
 from cprt.records import column, read_labels, read_predictions, write_json
 from cprt.taxonomy import Taxonomy
 from eval.calibrated import calibrated, calibrated_band, calibrated_probabilities
-from eval.measures import HEADS, against, labels_of, measure, summary_line
+from eval.measures import HEADS, against, another_judge, judge_name, labels_of, measure, summary_line
 
 
 @dataclass
@@ -53,6 +53,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         if shared:
             raise InputError.at(args.calibrate_labels, f"{min(shared)!r} is measured as well: calibration needs others")
         answers = read_predictions(args.calibrate)
+        judges = {judge_name(row.model, row.prompt) for row in predictions if row.model is not None}
+        if (stranger := another_judge(answers, judges)) is not None:
+            raise InputError.at(args.calibrate, f"is of another judge: {stranger}; what is measured is {min(judges)}")
         mapped = calibrated(labels, predictions, held_out, answers, taxonomy, args.calibrate, **drawn)
         probabilities = calibrated_probabilities(labels, predictions, held_out, answers, taxonomy, **drawn)
         band = calibrated_band(labels, predictions, held_out, answers)

@@ -8,6 +8,7 @@ each input. The paper prints no numbers for most of its figures: then ours stand
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,13 +20,10 @@ from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.files import read_yaml, write_bytes, write_text
 from cprt.guidance.regulations import Regulations
-from cprt.metrics.results import Metrics
-from cprt.provenance import sign, write_run
-from cprt.records import inside, read_labels, read_object
+from cprt.provenance import clear, sign, write_run
+from cprt.records import Label, read_labels, read_object
 from cprt.taxonomy import LEVELS, Taxonomy
 from eval.figures import (
-    FAMILIES,
-    Judged,
     Judges,
     Made,
     as_written_by,
@@ -38,6 +36,7 @@ from eval.figures import (
     splits,
 )
 from eval.measures import HEADS
+from eval.runs import EvaluatedRun, find_runs, read_run, read_runs
 from eval.tables import Cell, Table, beside, rounded, write_table
 
 _OTHER_PROTOCOL = ("inter_level_accuracy", "intra_level_accuracy")  # the paper's pairs are curated
@@ -92,13 +91,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.labels is not None:
         made.append(([table1([label.level for label in labels])], {}))
     if args.sft_labels is not None:
-        made.append(splits({"evaluation": labels, "SFT": read_labels(args.sft_labels, taxonomy)}, taxonomy))
+        parts = {"evaluation": labels} if labels else {}
+        made.append(splits(parts | {"SFT": read_labels(args.sft_labels, taxonomy)}, taxonomy))
     if args.agreement is not None:
         made.append(([table2(read_object(args.agreement), args.agreement)], {}))
     if args.runs:
-        rows, others = read_judged(list(map(Path, args.runs)), {} if args.rows is None else read_rows(args.rows))
-        own = {(f"own: {other.prompt}", other.name): other for other in others}
-        inputs |= {f"metrics_{number}": str(one.file) for number, one in enumerate([*rows.values(), *others])}
+        paths = find_runs(args.runs)
+        rows, others = read_judged(paths, args, labels, taxonomy)
+        own = {(f"own: {other.asked[0]}", other.name): other for other in others}
+        files = [paths[one.name] / "metrics.json" for one in (*rows.values(), *others)]
+        inputs |= {f"metrics_{number}": str(file) for number, file in enumerate(files) if file.is_file()}
         shown = [severity_table("table3", paper.table3(), rows), severity_table("table6", paper.table6(), rows, own)]
         made += [([*shown, errors({**rows, **own})], {}), judges(rows, labels, taxonomy)]
         if not rows:
@@ -111,6 +113,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     texts = prompt_texts(taxonomy)
 
     sign("cprt paper", out / "run.json")
+    names = [*itertools.chain(*_MADE_OF.values()), "figure6"]  # not all of them are made each time
+    clear(out, [f"{name}.{ending}" for name in names for ending in ("csv", "tex", "md", "png")])
     for table in tables:
         write_table(out / table.name, table)
     for name, picture in pictures.items():
@@ -207,7 +211,7 @@ def severity_table(name: str, rows: Sequence[Mapping[str, Any]], judged: Judges,
     that are no row of the paper's stand below.
     """
     figures = [figure for figure in HEADS if figure != "coverage"]
-    columns = ["prompting", "model", "coverage"]
+    columns = ["prompting", "model", "photos", "coverage"]
     for figure in figures:
         columns += [f"{HEADS[figure]}{what}" for what in ("", " low", " high", " paper")]
         columns += [] if figure in _OTHER_PROTOCOL else [f"{HEADS[figure]} difference"]
@@ -216,7 +220,7 @@ def severity_table(name: str, rows: Sequence[Mapping[str, Any]], judged: Judges,
     found: list[list[Cell]] = []
     for place in [*published, *(own or {})]:
         ours = runs[place].metrics if place in runs else None
-        cells: list[Cell] = [*place, rounded(ours.coverage if ours else None, 3)]
+        cells: list[Cell] = [*place, ours.n if ours else None, rounded(ours.coverage if ours else None, 3)]
         for figure in figures:
             low, high = (ours.ci.get(figure) if ours else None) or (None, None)
             theirs = published.get(place, {}).get(figure)
@@ -231,33 +235,32 @@ def severity_table(name: str, rows: Sequence[Mapping[str, Any]], judged: Judges,
 # --- Reading -----------------------------------------------------------------------------------------------------
 
 
-def read_judged(folders: Sequence[Path], names: Mapping[str, str]) -> tuple[Judges, list[Judged]]:
-    """(prompting, model) of Table 6 -> its run, and those in ``folders`` that are no row of it. Raises InputError."""
-    found: dict[str, Path] = {}
-    for folder in folders:
-        if not folder.is_dir():
-            raise InputError.at(folder, "is not a folder")
-        file = folder / "metrics.json"
-        within = [file] if file.is_file() else sorted(folder.glob("*/metrics.json"))
-        if not within:
-            raise InputError.at(folder, "holds no metrics.json, and no folder in it does: no run of cprt eval is here")
-        for file in within:
-            name = file.resolve().parent.name
-            if name in found:
-                raise InputError.at(file.parent, f"{found[name]} has the same name")
-            found[name] = file
-    rows = {}
-    models = FAMILIES[0] | FAMILIES[1]
+def read_judged(
+    paths: Mapping[str, Path], args: PaperArguments, labels: Sequence[Label], taxonomy: Taxonomy
+) -> tuple[Judges, list[EvaluatedRun]]:
+    """(prompting, model) of Table 6 -> its run, and those of ``paths`` that are no row of it.
+
+    Raises InputError, with labels also where a run is not over these.
+    """
+    called: dict[str, Path] = {}
+    for path in paths.values():
+        if (same := called.setdefault(path.resolve().name, path)) != path:
+            raise InputError.at(path, f"{same} has the same name")
+    if args.labels is None:
+        read = [read_run(name, path) for name, path in paths.items()]
+    else:
+        read = read_runs(paths, args.labels, labels, taxonomy)
+    found, rows = {one.name: one for one in read}, {}
+    names = {} if args.rows is None else read_rows(args.rows)
+    models = paper.families()[0] | paper.families()[1]
     for prompting, model in ((row["prompting"], row["model"]) for row in paper.table6()):
-        ours = names.get(f"{prompting} / {model}", f"{models[model]}-{paper.PROMPTINGS[prompting]}")
+        row = f"{prompting} / {model}"
+        ours = names.get(row, f"{models[model]}-{paper.PROMPTINGS[prompting]}")
         if ours in found:
-            rows[prompting, model] = _judged(found.pop(ours))
-    return rows, [_judged(file) for file in found.values()]
-
-
-def _judged(file: Path) -> Judged:
-    record = read_object(file.with_name("run.json")) if file.with_name("run.json").is_file() else {}
-    return Judged(file.resolve().parent.name, str(inside(record, "prompt").get("name", "")), file, Metrics.read(file))
+            rows[prompting, model] = found.pop(ours)
+        elif args.rows is not None and row in names and not args.skip_missing:
+            raise InputError.at(args.rows, f"{ours!r} is no run, or that of a row above", field=row)
+    return rows, list(found.values())
 
 
 def read_rows(path: str) -> dict[str, str]:

@@ -44,7 +44,7 @@ def predict(judge: Judge, label: Label, outcome: Outcome[Answer], taxonomy: Taxo
         }
     if answer.attributes is not None:
         decoded["composed_score"] = compose(answer.attributes, taxonomy).score
-    if response is not None and response.lists:
+    if outcome.status == "ok" and response is not None and response.lists:
         decoded |= over_lists(Risk.read(response.lists, taxonomy))
     return Prediction(
         id=label.id,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cprt.errors import InputError
+from cprt.errors import InputError, printable
 from cprt.metrics.results import Metrics
 from cprt.provenance import file_digest
 from cprt.records import Label, Prediction, inside, read_object, read_predictions
@@ -31,9 +30,10 @@ class EvaluatedRun:
 
     @property
     def asked(self) -> tuple[str, ...]:
-        """Name of the prompt and of the target, and whether answers were structured."""
-        prompt, structured = inside(self.record, "prompt"), "structured" in inside(self.record, "decoding")
-        return str(prompt.get("name")), str(prompt.get("target")), *(("structured",) if structured else ())
+        """Name of the prompt and of the target, and what sets its stated scores apart: structured, sampled."""
+        prompt, decoding = inside(self.record, "prompt"), inside(self.record, "decoding")
+        ways = {"structured": "structured" in decoding, "sampled": decoding.get("greedy") is False}
+        return str(prompt.get("name", "")), str(prompt.get("target", "")), *(way for way in ways if ways[way])
 
     @property
     def model(self) -> str:
@@ -61,13 +61,19 @@ def find_runs(paths: Sequence[str]) -> dict[str, Path]:
     for number, path in enumerate(found):
         if resolved[number] in resolved[:number]:
             raise InputError.at(path, "is there twice")
-    names = unique_names([path if path.is_dir() else path.with_suffix("") for path in found])
-    return dict(zip(names, found, strict=True))
+    short = [path if path.is_dir() else path.with_suffix("") for path in resolved]
+    return dict(zip(unique_names(short if len(set(short)) == len(short) else resolved), found, strict=True))
 
 
 def predictions_of(run: Path) -> Path:
     """The file of a run's predictions: itself, or the one in its folder."""
     return run / _FILE if run.is_dir() else run
+
+
+def read_run(name: str, path: Path) -> EvaluatedRun:
+    """A folder with predictions and metrics, and a record if ``cprt eval`` made it. Raises InputError."""
+    record = read_object(path / "run.json") if (path / "run.json").exists() else {}
+    return EvaluatedRun(name, read_predictions(predictions_of(path)), Metrics.read(path / "metrics.json"), record)
 
 
 def read_runs(paths: Mapping[str, Path], file: str, labels: Sequence[Label], taxonomy: Taxonomy) -> list[EvaluatedRun]:
@@ -78,32 +84,31 @@ def read_runs(paths: Mapping[str, Path], file: str, labels: Sequence[Label], tax
     """
     digest, found = file_digest(file), []
     for name, path in paths.items():
-        predictions, record = read_predictions(predictions_of(path)), {}
         if (path / "run.json").exists():
-            record, metrics = read_object(path / "run.json"), Metrics.read(path / "metrics.json")
-            made = inside(record, "inputs", "labels").get("sha256")
+            one = read_run(name, path)
+            made = inside(one.record, "inputs", "labels").get("sha256")
             if made is None:
                 raise InputError.at(path / "run.json", "does not say which labels it was made on")
             if made != digest:
                 raise InputError.at(path / "run.json", f"was made on other labels than {file}")
-            if record.get("taxonomy") != taxonomy.digest:
+            if one.record.get("taxonomy") != taxonomy.digest:
                 raise InputError.at(path / "run.json", "was made with another taxonomy")
-            _check(metrics, path / "metrics.json", labels, predictions, taxonomy)
+            _check(one, path / "metrics.json", labels, taxonomy)
         else:
-            metrics = measure(labels, predictions, taxonomy, str(predictions_of(path)))
-        found.append(EvaluatedRun(name, predictions, metrics, record))
+            predictions = read_predictions(predictions_of(path))
+            one = EvaluatedRun(name, predictions, measure(labels, predictions, taxonomy, str(predictions_of(path))))
+        found.append(one)
     return found
 
 
-def _check(
-    metrics: Metrics, file: Path, labels: Sequence[Label], predictions: Sequence[Prediction], taxonomy: Taxonomy
-) -> None:
+def _check(one: EvaluatedRun, file: Path, labels: Sequence[Label], taxonomy: Taxonomy) -> None:
     """Raises InputError where the metrics of a run are not those of its predictions for all labels."""
+    metrics = one.metrics
     if metrics.n != len(labels):
         count = f"{metrics.n} is not the number of labels, {len(labels)}"
         all_of_them = "runs must be over all of them (cprt eval without --limit goes on where it stopped)"
         raise InputError.at(file, f"{count}: {all_of_them}", field="n")
-    again = measure(labels, predictions, taxonomy, str(file.with_name(_FILE)), resamples=0)
+    again = measure(labels, one.predictions, taxonomy, str(file.with_name(_FILE)), resamples=0)
     for name in (*HEADS, "confusion", "status_counts"):
         if not _same(getattr(metrics, name), getattr(again, name)):
             why = "is not that of predictions.jsonl beside it; make it anew with cprt metrics"
@@ -118,11 +123,14 @@ def _same(first: Any, second: Any) -> bool:
     return first == second
 
 
-def unique_names(paths: Sequence[Path]) -> list[str]:
-    """A name for each: its last part, with the parts before where two are the same."""
-    resolved = [path.resolve() for path in paths]
-    for parts in itertools.count(1):
-        names = ["/".join(path.parts[-parts:]) for path in resolved]
-        if len(set(names)) == len(names):
-            break
-    return ["".join(letter if letter.isprintable() else "\ufffd" for letter in name) for name in names]
+def unique_names(paths: Sequence[Path], spell: Callable[[Sequence[str]], str] = "/".join) -> list[str]:
+    """A name for each: its last part, with the parts before where two are the same, as ``spell`` writes parts.
+
+    They differ beyond case. Where all parts do not tell two apart, the names are numbered.
+    """
+    names = list[str]()
+    for parts in range(1, max((len(path.parts) for path in paths), default=0) + 1):
+        names = [printable(spell(path.parts[-parts:])) for path in paths]
+        if len(set(map(str.lower, names))) == len(names):
+            return names
+    return [f"{name}-{number}" for number, name in enumerate(names, start=1)]

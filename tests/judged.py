@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from cprt.metrics.severity import paired_differences
 from cprt.provenance import write_run
 from cprt.records import Label, Prediction, write_json, write_jsonl
 from cprt.scoring import severity
@@ -43,6 +44,13 @@ def judge(
         else:
             rows.append(Prediction(label.id, "model", prompt, "ok", text=f'{{"score": {score}}}', score=score))
     return rows
+
+
+def paired_difference(truth: Any, first: Any, second: Any, *more: Any, **drawn: Any) -> dict[str, dict[str, Any]]:
+    """``paired_differences`` of one pair of scores; ``more``: levels, and perhaps a taxonomy."""
+    pair, levels, *taxonomy = ("first", "second"), *more
+    judges = {"first": first, "second": second}
+    return paired_differences(truth, judges, levels, [pair], *taxonomy, **drawn)[pair]
 
 
 def write_folder(

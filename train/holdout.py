@@ -17,7 +17,7 @@ from cprt.answers import parse as parse_answer
 from cprt.answers.structure import structure
 from cprt.errors import InputError
 from cprt.images import load_image
-from cprt.metrics.bootstrap import Floats, interval, resample
+from cprt.metrics.bootstrap import Floats, mean_interval
 from cprt.metrics.severity import bias, level_accuracy, mae, pearson, spearman
 from cprt.models.decoding.scores import summarise
 from cprt.models.inputs import Row, read_ahead
@@ -29,7 +29,6 @@ from cprt.taxonomy import Taxonomy
 # Figures by which a checkpoint can be chosen, and whether more of it is better. Rank correlation is not among them: on
 # so few photos it picks the worse of two judges a third of the time, mean absolute error a tenth.
 GREATER_IS_BETTER = {"mae": False, "expected_mae": False}
-_RESAMPLES = 1000
 _SCORE = re.compile(r'"(\w+)": [01]\.[0-9]{3}\}$')  # how an answer ends
 _ENOUGH = 8  # scores from which on a constant is no accident
 
@@ -97,20 +96,19 @@ class HoldOut:
         said = np.array([answers[index][0] for index in read], dtype=float)
         known = [index for index in range(len(self.pairs)) if answers[index][1] is not None]
         expected = np.array([abs(answers[index][1] - self.pairs[index].score) for index in known], dtype=float)
+        of_expected = {"expected_mae": _mean(expected), "expected_mae_interval": mean_interval(expected)}
         return {
             "n": len(self.pairs),
             "coverage": len(read) / len(self.pairs),
             "pearson": pearson(truth, said),
             "spearman": spearman(truth, said),
             "mae": mae(truth, said),
-            "mae_interval": _interval(abs(said - truth)),
+            "mae_interval": mean_interval(abs(said - truth)),
             "bias": bias(truth, said),
             "level_accuracy": level_accuracy(levels, levels_of(said, self.taxonomy)),
             "spread": float(said.std()) if len(said) else None,
             "distinct": len(set(said.tolist())),
-            **(
-                {"expected_mae": _mean(expected), "expected_mae_interval": _interval(expected)} if self.expected else {}
-            ),
+            **(of_expected if self.expected else {}),
         }
 
     def _ask(self, model: LocalModel, rows: Sequence[tuple[int, Pair]], silent: bool) -> list[tuple[Any, ...]]:
@@ -148,14 +146,6 @@ class HoldOut:
 
 def _mean(errors: Floats) -> float | None:
     return float(errors.mean()) if len(errors) else None
-
-
-def _interval(errors: Floats) -> list[float] | None:
-    if not len(errors):
-        return None
-    return interval(
-        np.concatenate([errors @ drawn for drawn in resample(len(errors), _RESAMPLES, seed=0)]) / len(errors)
-    )
 
 
 def check_learnt(figures: Mapping[str, Any], samples: Sequence[str] = ()) -> None:

@@ -20,6 +20,7 @@ from trl import SFTConfig
 
 from cprt.config import option
 from cprt.errors import InputError
+from cprt.models.adapter import CONFIG, WEIGHTS
 from cprt.models.checkpoint import first_line
 from cprt.provenance import check_output
 from train.checkpoints import UNFINISHED, newest
@@ -242,6 +243,8 @@ def _check_output(output: Path, resume: str | None, overwrite: bool) -> None:
 
 
 def clear_output(output: Path) -> None:
-    """Take away what an earlier run left: its checkpoints, and what it had not finished writing."""
+    """Take away all that an earlier run left: else a new one that is killed would pass for it."""
     for old in [*output.glob("checkpoint-*"), output / UNFINISHED]:
         shutil.rmtree(old, ignore_errors=True)
+    for name in (WEIGHTS, CONFIG, "run.json", "README.md", "learning.jsonl", "learning.png"):
+        (output / name).unlink(missing_ok=True)

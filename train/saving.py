@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 
 from cprt.errors import InputError
 from cprt.models.adapter import CONFIG
+from cprt.models.checkpoint import first_line
 from train.checkpoints import LEFT_OUT
 
 ROOM = ".room"  # file in output_dir that holds the adapter's place
@@ -48,14 +49,14 @@ def save_adapter(trainer: Any, output: Path, tensors: Mapping[str, torch.Tensor]
     try:
         trainer.save_model(str(output))
     except (OSError, RuntimeError, SafetensorError) as error:  # a full disk shows itself as any of these
-        said = f"{output}: the adapter cannot be written ({str(error).splitlines()[0]})"
+        said = f"{output}: the adapter cannot be written ({first_line(error)})"
         try:
             refuge = tempfile.mkdtemp(prefix="adapter-")
             save_file(dict(tensors), Path(refuge) / "adapter_model.safetensors", metadata={"format": "pt"})
             trainer.model.active_peft_config.save_pretrained(refuge)
             trainer.processing_class.save_pretrained(refuge)
         except (OSError, RuntimeError, SafetensorError) as other:
-            raise InputError(f"{said}, nor to {tempfile.gettempdir()} ({str(other).splitlines()[0]})") from other
+            raise InputError(f"{said}, nor to {tempfile.gettempdir()} ({first_line(other)})") from other
         raise InputError(f"{said}; it is in {refuge}") from error
     if trainer.is_world_process_zero():
         readable_like(output / CONFIG)

@@ -18,6 +18,7 @@ from transformers.trainer_utils import TrainOutput, rotate_checkpoints
 from cprt.errors import InputError
 from cprt.images.patches import complete
 from cprt.models.adapter import CONFIG
+from cprt.models.checkpoint import first_line
 from cprt.records import read_jsonl, write_jsonl
 from train.checkpoints import UNFINISHED, checkpoint_faults, seal
 from train.checks import adapter_tensors, compare_saved
@@ -166,7 +167,7 @@ class JudgeTrainer(SharedPrefixTrainer):
         except (OSError, RuntimeError, SafetensorError) as error:  # a full disk shows itself as any of these
             raise InputError(
                 f"{output}: checkpoint {self.state.global_step} cannot be written "
-                f"({str(error).splitlines()[0]}); earlier ones are whole"
+                f"({first_line(error)}); earlier ones are whole"
             ) from error
         finally:
             args.output_dir, args.save_total_limit = str(output), limit

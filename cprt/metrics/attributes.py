@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from cprt.metrics.bootstrap import ClusteredShare, Floats, Weights, apart, defined, interval, resample, wilson_interval
+from cprt.metrics.bootstrap import ClusteredShare, Floats, Weights, defined, interval, resample, wilson_interval
 from cprt.scoring import severities
 from cprt.taxonomy import Taxonomy
 
@@ -58,7 +58,7 @@ def evaluate_attributes(
 
     def bounds(name: str, row: int) -> list[float] | None:
         if name not in _BESIDE or row == len(pooled):  # F1 is no share, macro no share of counts
-            return apart(interval(resampled[name][row])) if resampled else None
+            return interval(resampled[name][row]) if resampled else None
         right, wrong = (cells[cell][:, pooled[row]].sum(axis=1) for cell in (0, _BESIDE[name]))
         if row < len(every):
             return wilson_interval(right.sum(), (right + wrong).sum())
@@ -128,7 +128,7 @@ def _costs(present: Floats, said: Floats, weights: Weights, taxonomy: Taxonomy) 
             costs[key][error] = float(of_image.mean())
             if weights:
                 drawn = weights.each(partial(np.matmul, of_image)) / len(of_image)
-                costs[key]["ci"][error] = apart(interval(drawn))
+                costs[key]["ci"][error] = interval(drawn)
     key, error = max(
         ((key, error) for key in costs for error in ("missed", "invented")), key=lambda one: costs[one[0]][one[1]]
     )
@@ -168,7 +168,7 @@ def evaluate_probabilities(
         if weights:
             parts = [_ranking(values, is_there, weight[rows]) for weight in weights]
             drawn = {name: np.concatenate([part[name] for part in parts]) for name in point}
-            figures["ci"] = {name: None if figures[name] is None else apart(interval(drawn[name])) for name in point}
+            figures["ci"] = {name: None if figures[name] is None else interval(drawn[name]) for name in point}
         return figures
 
     places = np.minimum((said * BINS).astype(int), BINS - 1)

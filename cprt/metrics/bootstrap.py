@@ -15,6 +15,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +27,7 @@ Ints = NDArray[np.int64]
 CONFIDENCE, _Z = 0.95, 1.959963984540054  # and its two-sided normal quantile
 _MOST_UNDEFINED = 0.05
 _FEWEST_BEYOND = 10
+_ROUNDING = 1e-12  # values no further apart, by their size, are one
 _CELLS = 400_000  # 59 resamples of 6,736 rows at a time: fits the cache
 
 
@@ -83,8 +85,20 @@ def defined(figure: ArrayLike) -> float | None:
     return None if np.isnan(figure) else float(np.asarray(figure))
 
 
-def interval(figures: Floats, tail: float = (1 - CONFIDENCE) / 2) -> list[float] | None:
-    """Percentile interval of (B,) figures with the share ``tail`` beyond each bound; None if over 5% are undefined."""
+def interval(figures: Floats) -> list[float] | None:
+    """95% percentile interval of (B,) figures; None if over 5% are undefined, or if they are not ``apart``."""
+    return apart(_percentiles(figures, (1 - CONFIDENCE) / 2))
+
+
+def mean_interval(values: ArrayLike, resamples: int = 1000, seed: int = 0) -> list[float] | None:
+    """``interval`` of the mean of (N,) values over resamples of them; None where there are none."""
+    v = np.asarray(values, dtype=np.float64)
+    weights = resample(len(v), resamples, seed)
+    return interval(weights.each(partial(np.matmul, v)) / len(v)) if weights else None
+
+
+def _percentiles(figures: Floats, tail: float) -> list[float] | None:
+    """The percentiles of (B,) figures with the share ``tail`` beyond each; None if over 5% are undefined."""
     known = _known(figures)
     return None if known is None else np.percentile(known, [100 * tail, 100 - 100 * tail]).tolist()
 
@@ -177,8 +191,8 @@ def spread(without_K: Floats) -> tuple[float, float]:
     clusters = len(without_K)
     squares = (without_K.mean() - without_K) ** 2 if clusters > 1 else np.full(1, np.nan)
     total = float(squares.sum())
-    if not total > 0:
-        return total, max(clusters - 1.0, 1.0)
+    if not total > clusters * (_ROUNDING * float(np.abs(without_K).max())) ** 2:
+        return 0.0 if total >= 0 else total, max(clusters - 1.0, 1.0)
     kurtosis = clusters * float(((squares / total) ** 2).sum())
     freedom = 2 * clusters / (kurtosis - 1) if kurtosis > 1 else math.inf
     return (clusters - 1) / clusters * total, min(max(freedom, 1.0), clusters - 1.0)
@@ -207,21 +221,24 @@ def cluster_figure(sums: ArrayLike, figure: Callable[[Any], Floats], weights_BK:
 
 
 def apart(bounds: list[float] | None) -> list[float] | None:
-    """An interval; None for a single point: resamples that all say the same tell nothing of how far off it may be."""
-    return None if bounds is None or bounds[0] == bounds[1] else bounds
+    """An interval; None for a single point: resamples that all say the same tell nothing of how far off it may be.
+
+    So does one that rounding alone has made wider.
+    """
+    return None if bounds is None or math.isclose(*bounds, rel_tol=1e-9, abs_tol=1e-12) else bounds
 
 
 def widened_interval(figures_B: Floats, clusters: int, freedom: float) -> list[float] | None:
-    """``interval`` of figures over resamples of so many clusters, with its percentiles moved outwards.
+    """The percentile interval of figures over resamples of so many clusters, its percentiles moved outwards.
 
     They go from the normal quantile to Student's times the root of K / (K - 1), which the bootstrap lacks (Hesterberg,
-    2015, 3.2). None without resamples, for a single cluster, and where ``interval`` is.
+    2015, 3.2). None without resamples, for a single cluster, and where over 5% are undefined.
     """
     if clusters < 2:
         return None
     from scipy.special import ndtr
 
-    return interval(figures_B, float(ndtr(-student(freedom) * math.sqrt(clusters / (clusters - 1)))))
+    return _percentiles(figures_B, float(ndtr(-student(freedom) * math.sqrt(clusters / (clusters - 1)))))
 
 
 @dataclass(frozen=True)
@@ -244,7 +261,7 @@ class ClusteredShare:
         with np.errstate(invalid="ignore"):  # one cluster alone
             variance, freedom = spread((part - parts) / (whole - wholes))
         share = part / whole
-        # Where all or none are, or one cluster is alone, each cluster counts as one row (Kish).
+        # Where all clusters have one share, or one is alone, each counts as one row (Kish).
         effective = share * (1 - share) / variance if variance > 0 else whole**2 / float((wholes**2).sum())
         return ClusteredShare(int(part), int(whole), effective, freedom)
 

@@ -1,7 +1,7 @@
 """Agreement of predicted severity with the truth (paper 4.2): ranking, magnitude, levels, coverage, intervals.
 
 The functions on arrays come first; ``evaluate`` joins label rows with prediction rows and gives their ``Figures``,
-``paired_difference`` tells whether two judges differ. A figure that is not defined (a correlation of a constant, an
+``paired_differences`` tells whether two judges differ. A figure that is not defined (a correlation of a constant, an
 accuracy over no pair) is None, never 0 or NaN.
 """
 
@@ -21,7 +21,6 @@ from cprt.metrics.bootstrap import (
     Floats,
     Ints,
     Weights,
-    apart,
     defined,
     interval,
     p_value,
@@ -121,22 +120,6 @@ def bootstrap(
     return figures | pair_shares(truth_groups, prediction_groups, Groups(levels), weights)
 
 
-def paired_difference(
-    truth: ArrayLike,
-    first: ArrayLike,
-    second: ArrayLike,
-    true_levels: ArrayLike,
-    taxonomy: Taxonomy | None = None,
-    *,
-    resamples: int = 1000,
-    seed: int = 0,
-) -> dict[str, dict[str, Any]]:
-    """Whether two judges of the same images differ: ``paired_differences`` of this one pair."""
-    judges = {"first": first, "second": second}
-    pair = ("first", "second")
-    return paired_differences(truth, judges, true_levels, [pair], taxonomy, resamples=resamples, seed=seed)[pair]
-
-
 def paired_differences(
     truth: ArrayLike,
     judges: Mapping[str, ArrayLike],
@@ -179,7 +162,7 @@ def paired_differences(
                 rows[figure]["difference"] = value - other
                 if weights:
                     differences = resampled[first][figure] - resampled[second][figure]
-                    rows[figure] |= {"ci": apart(interval(differences)), "p": p_value(differences)}
+                    rows[figure] |= {"ci": interval(differences), "p": p_value(differences)}
     return found
 
 

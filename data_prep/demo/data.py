@@ -18,7 +18,7 @@ from tqdm import tqdm
 from cprt.config import option, parse, run
 from cprt.files import write_text
 from cprt.guidance.advice import compose
-from cprt.provenance import sign, write_run
+from cprt.provenance import clear, sign, write_run
 from cprt.records import write_json
 from cprt.taxonomy import Taxonomy
 from data_prep.demo.drawings import SIGNS, draw
@@ -51,6 +51,7 @@ def _write_split(out: Path, split: str, count: int, seed: int, size: int) -> Non
     folder = f"{split}2017"
     for kind in ("images", "annotations"):
         (out / kind / folder).mkdir(parents=True, exist_ok=True)
+        clear(out / kind / folder, [f"2017_{stream}*"])  # an earlier run may have drawn more
     rows, names = [], []
     for number in tqdm(range(count), desc=f"drawing {folder}", unit="image", leave=False):
         # A stream of its own for every drawing: no drawing depends on how many others there are, and the two splits

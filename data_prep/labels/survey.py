@@ -17,7 +17,7 @@ from cprt.answers.sheets import assign, check_unfilled
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.files import write_text
-from cprt.provenance import sign, write_run
+from cprt.provenance import clear, sign, write_run
 from cprt.records import read_labels
 from cprt.tables import write_csv
 from cprt.taxonomy import Taxonomy
@@ -51,14 +51,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     if len(labels) < args.photos:
         raise InputError.at(args.labels, f"has {len(labels)} photos, fewer than the {args.photos} to draw")
     drawn, _ = draw_holdout(labels, args.photos, args.seed)
-    names = [label.image or label.id for label in drawn]
-    sheets = assign(len(drawn), args.people, args.each, np.random.default_rng(args.seed))
-    photos_of = {f"person{number:02}": sorted(own) for number, own in enumerate(sheets, start=1)}
+    rng = np.random.default_rng(args.seed)
+    names = [drawn[i].image or drawn[i].id for i in rng.permutation(len(drawn))]  # the draw is in order of severity
+    sheets = assign(len(drawn), args.people, args.each, rng)
+    photos_of = {f"person{number:02}": own for number, own in enumerate(sheets, start=1)}
     raters = [[person for person, own in photos_of.items() if photo in own] for photo in range(len(drawn))]
 
     out = Path(args.out)
     check_unfilled(out / "sheets", first=3)
     sign("cprt survey", out / "run.json")
+    clear(out / "sheets", ["person*.csv"])
     for person, own in photos_of.items():
         rows = [(person, "human", names[photo], *[""] * len(taxonomy.keys)) for photo in own]
         write_csv(out / "sheets" / f"{person}.csv", ("annotator", "kind", "image", *taxonomy.keys), rows)

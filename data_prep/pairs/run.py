@@ -26,7 +26,7 @@ from cprt.provenance import sign, write_run
 from cprt.records import Label, Pair, read_labels, write_json, write_jsonl
 from cprt.taxonomy import LEVELS, Taxonomy
 from data_prep.id_lists import read_exclusions
-from data_prep.pairs.duplicates import DEFAULT_THRESHOLD, Fingerprint, clusters, fingerprint
+from data_prep.pairs.duplicates import DEFAULT_THRESHOLD, PhotoHash, clusters, photo_hash
 from data_prep.pairs.lengths import check_lengths
 from data_prep.pairs.split import draw_balanced, draw_holdout, draw_part
 
@@ -93,10 +93,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     for line in excluded.notes:
         print(f"{line}; none of the {len(labels):,} labels is of one")
 
-    prints = fingerprints(root, [str(label.image) for label in labels], list(excluded.images))
+    hashes = photo_hashes(root, [str(label.image) for label in labels], list(excluded.images))
     names = [*(label.id for label in labels), *excluded.images]
     bits = args.duplicate_bits if args.duplicates == "near" else None
-    groups = [] if args.duplicates == "keep" else clusters(prints, bits)
+    groups = [] if args.duplicates == "keep" else clusters(hashes, bits)
     twins = {names[i]: {names[j] for j in group} for group in groups for i in group}
     candidates, dropped = leave_out(labels, list(excluded.images), twins)
     if not candidates:
@@ -129,7 +129,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     sign("cprt pairs", out / "run.json")
     for name, rows in pairs.items():
         write_jsonl(out / f"{name}.jsonl", rows)
-    write_jsonl(out / "holdout_labels.jsonl", holdout)
+    # By id, not by level as they were drawn: cprt eval --limit asks about the first ones.
+    write_jsonl(out / "holdout_labels.jsonl", sorted(holdout, key=lambda label: label.id))
     write_json(out / "card.json", card)
     write_bytes(out / "card.png", card_picture(card, taxonomy))
     inputs = {"labels": args.labels, **{f"exclude_{i}": file for i, file in enumerate(args.exclude)}}
@@ -152,25 +153,25 @@ def make_pair(label: Label, prompt: Prompt, taxonomy: Taxonomy) -> Pair:
     return Pair(label.id, [label.image], prompt.messages(), completion, label.level, label.score)
 
 
-def fingerprints(root: Path, paths: Sequence[str], excluded: Sequence[str]) -> list[Fingerprint]:
+def photo_hashes(root: Path, paths: Sequence[str], excluded: Sequence[str]) -> list[PhotoHash]:
     """Decode every photo once, in full: one that cannot be used would otherwise stop a training run hours later.
 
     Raises InputError that names the first such photo and counts the others. Of what is excluded the shape is no matter.
     """
 
-    def one(path: str) -> Fingerprint | InputError:
+    def one(path: str) -> PhotoHash | InputError:
         try:
             image = load_image(root / path)
             if path not in unshaped:
                 check_ratio(image.size, root / path)
-            return fingerprint(image)
+            return photo_hash(image)
         except InputError as error:
             return error
 
     unshaped = set(excluded)
     found = list(in_parallel(one, [*paths, *excluded], "reading photos"))
     raise_first([error for error in found if isinstance(error, InputError)])
-    return [one for one in found if isinstance(one, Fingerprint)]
+    return [one for one in found if isinstance(one, PhotoHash)]
 
 
 def leave_out(

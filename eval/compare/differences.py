@@ -142,13 +142,19 @@ def over_seeds(runs: Sequence[EvaluatedRun]) -> dict[str, SeedGroup]:
     """Recipe -> the spread of its figures over seeds, for recipes with two runs or more.
 
     A recipe is what remains of the adapter's folder, or of the run's name, without its ``seed-N``, asked in one way.
+    Where a seed is there twice, its runs differ in something else: that recipe has no spread, and a note says so.
     """
     recipes: _Groups = {}
     for one in runs:
         if match := next(filter(None, map(_SEED.search, one.paths)), None):
-            recipe = re.sub(r"^[_.-]+|[/_.-]+$", "", _SEED.sub("", match.string))
-            recipes.setdefault((recipe, one.asked), []).append((int(match[1]), one))
+            recipe = re.sub(r"^[_.-]+(?![/_.-])|[/_.-]+$", "", _SEED.sub("", match.string))
+            recipes.setdefault((str(Path(recipe).resolve()), one.asked), []).append((int(match[1]), one))
     recipes = {key: sorted(members, key=itemgetter(0)) for key, members in recipes.items() if len(members) > 1}
+    for members in recipes.values():
+        if twice := next((pair for pair in itertools.pairwise(members) if pair[0][0] == pair[1][0]), None):
+            (seed, first), (_, second) = twice
+            print(f"note: {first.name} and {second.name} are both of seed {seed}: no spread over seeds of their recipe")
+    recipes = {key: own for key, own in recipes.items() if len({seed for seed, _ in own}) == len(own)}
     paths = sorted({recipe for recipe, _ in recipes})
     short = dict(zip(paths, unique_names(list(map(Path, paths))), strict=True))
     return {

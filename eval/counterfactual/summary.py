@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cprt.answers import STATUSES
-from cprt.metrics.bootstrap import interval, resample, wilson_interval
+from cprt.metrics.bootstrap import mean_interval, wilson_interval
 from cprt.pages.words import aligned, show
 from eval.counterfactual.cases import GROUPS
 from eval.tables import Cell, Table, rounded
@@ -71,17 +71,9 @@ def _figures(rows: Sequence[dict[str, Any]], resamples: int, seed: int) -> dict[
         "asked_again": len(control),
         **{name: float(values.mean()) if len(values) else None for name, values in means.items()},
         **{name: count / n if n else None for name, count in shares.items()},
-        "ci": {name: _interval(values, resamples, seed) for name, values in means.items()}
+        "ci": {name: mean_interval(values, resamples, seed) for name, values in means.items()}
         | {name: wilson_interval(count, n) for name, count in shares.items()},
     }
-
-
-def _interval(values: NDArray[np.float64], resamples: int, seed: int) -> list[float] | None:
-    """95% percentile bootstrap of a mean; None for fewer than two values."""
-    if len(values) < 2:
-        return None
-    sums = [values @ weights for weights in resample(len(values), resamples, seed)]
-    return interval(np.concatenate(sums) / len(values))
 
 
 def parts(summary: Mapping[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cprt.metrics.bootstrap import interval
+from cprt.metrics.bootstrap import mean_interval
 from cprt.metrics.results import Figures, Metrics
-from cprt.records import Label, Prediction, column
+from cprt.records import Label, Prediction, column, inside
 from cprt.taxonomy import LEVELS, Taxonomy
 from eval.measures import HEADS
 from eval.tables import Cell, Table
@@ -105,23 +105,21 @@ def reliability(prediction: ArrayLike, truth: ArrayLike, bins: int = BINS, seed:
 
     A bin takes its lower end, the last one both. Each is ``bin`` [low, high], ``n``, ``mean_prediction``,
     ``mean_truth`` and ``ci``, the 95% bootstrap interval of the latter; None where no photo falls in it, and ``ci``
-    where only one does.
+    where their true scores are all the same.
     """
     p, t = np.asarray(prediction, dtype=np.float64), np.asarray(truth, dtype=np.float64)
     edges = np.arange(bins + 1) / bins
     place = np.clip(np.searchsorted(edges, p, side="right") - 1, 0, bins - 1)
-    rng = np.random.default_rng(seed)
     rows = []
     for number, ends in enumerate(pairwise(edges.tolist())):
-        predicted, inside = p[place == number], t[place == number]
-        n = len(inside)
-        draws = (rng.integers(n, size=n) for _ in range(1000))  # one after another: memory does not grow with them
+        predicted, true = p[place == number], t[place == number]
+        n = len(true)
         row = {
             "bin": [*ends],
             "n": n,
             "mean_prediction": float(predicted.mean()) if n else None,
-            "mean_truth": float(inside.mean()) if n else None,
-            "ci": interval(np.array([inside[drawn].mean() for drawn in draws])) if n > 1 else None,
+            "mean_truth": float(true.mean()) if n else None,
+            "ci": mean_interval(true, seed=seed),
         }
         rows.append(row)
     return rows
@@ -189,23 +187,21 @@ def results_table(metrics: Mapping[str, Figures]) -> Table:
 def provenance(record: Mapping[str, Any]) -> dict[str, str]:
     """What made a run, in words, from its run.json, which may come from anywhere."""
 
-    def inside(*keys: str) -> str:
-        found: Any = record
-        for key in keys:
-            found = found.get(key) if isinstance(found, Mapping) else None
+    def said(*keys: str) -> str:
+        found = inside(record, *keys[:-1]).get(keys[-1])
         return str(found) if isinstance(found, (str, int, float)) else ""
 
-    asked = [inside("prompt", "name"), inside("prompt", "target")]
-    held, free = inside("decoding", "structured"), inside("decoding", "not_structured")
+    asked = [said("prompt", "name"), said("prompt", "target")]
+    held, free = said("decoding", "structured"), said("decoding", "not_structured")
     facts = {
-        "Model": inside("config", "judge", "model"),
-        "Adapter": inside("config", "judge", "adapter"),
-        "Revision": inside("config", "judge", "revision"),
+        "Model": said("config", "judge", "model"),
+        "Adapter": said("config", "judge", "adapter"),
+        "Revision": said("config", "judge", "revision"),
         "Asked with": " prompt for ".join(filter(None, asked)),
         "Answers": f"structured, by {held}" if held else f"free: {free}" if free else "",
-        "Precision": inside("dtype"),
-        "On": inside("created").partition("T")[0],
-        "Labels": f"{inside('inputs', 'labels', 'path')} {inside('inputs', 'labels', 'sha256')[:12]}".strip(),
-        "Code": f"cprt {inside('cprt')} {inside('git')[:12]}".strip(),
+        "Precision": said("dtype"),
+        "On": said("created").partition("T")[0],
+        "Labels": f"{said('inputs', 'labels', 'path')} {said('inputs', 'labels', 'sha256')[:12]}".strip(),
+        "Code": f"cprt {said('cprt')} {said('git')[:12]}".strip(),
     }
     return facts if record else {}

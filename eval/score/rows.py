@@ -143,7 +143,7 @@ def named(
     advice = {
         "composed_score": composed.score,
         "composed_level": composed.level,
-        "hide_first": attributes[0]["key"] if attributes else None,
+        "hide_first": steps[0].key if steps else None,
         "order": _order(steps),
     }
     return composed, attributes, advice

@@ -33,6 +33,7 @@ from cprt.provenance import run_path, sign, write_run
 from cprt.records import read_labels, read_predictions, write_jsonl
 from cprt.taxonomy import Taxonomy
 from eval.judges import Judge, asked_otherwise, choose_prompt, shared, trained_prompt
+from eval.measures import another_judge, judge_name
 from eval.predictions import reader
 from eval.score.options import FLAG_BY, MAX_PIXELS, ScoreArguments
 from eval.score.page import page
@@ -47,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     (args,) = parse(ScoreArguments, argv, prog="cprt score", description=(__doc__ or "").partition("\n")[0])
     taxonomy = Taxonomy.load(args.taxonomy)
     judge = settle(args, taxonomy) if args.paths else None
-    threshold = choose_threshold(args, taxonomy)
+    threshold = choose_threshold(args, taxonomy, judge)
     if threshold is not None:
         print(threshold)
         args.flag_above = threshold.score
@@ -123,8 +124,11 @@ def ask_all(model: Model, judge: Judge, photos: list[Photo], out: Path, taxonomy
     return found
 
 
-def choose_threshold(args: ScoreArguments, taxonomy: Taxonomy) -> Threshold | None:
-    """The score to flag photos from, learnt on a hold-out; None where none is given."""
+def choose_threshold(args: ScoreArguments, taxonomy: Taxonomy, judge: Judge | None) -> Threshold | None:
+    """The score to flag photos from, learnt on a hold-out, and ``flag_by`` set to it; None where none is given.
+
+    ``judge``: who is to be asked, held against whose answers the hold-out's are.
+    """
     if args.threshold_from is None or args.threshold_labels is None:
         return None
     labels, predictions = read_labels(args.threshold_labels, taxonomy), read_predictions(args.threshold_from)
@@ -137,11 +141,19 @@ def choose_threshold(args: ScoreArguments, taxonomy: Taxonomy) -> Threshold | No
             field="mean_score",
         )
     if by in ("severe", "composed") and all(row.composed_score is None for row in predictions):
+        if by == "composed":
+            why = "is missing: it takes cprt eval --target attributes"
+            raise InputError.at(args.threshold_from, why, field="composed_score")
         by = "stated"
-        note(f"{args.threshold_from} holds no composed score: the threshold is chosen from stated scores")
+        note(f"{args.threshold_from} holds no composed score: photos are flagged by stated scores")
+    args.flag_by = by
+    if judge is not None:
+        asked = judge_name(judge.model, judge.prompt.name)
+        if (other := another_judge(predictions, {asked})) is not None:
+            note(f"{args.threshold_from} is of {other}, not of {asked}: the threshold may not hold for it")
     by_score = [flag_score(row.score, row.composed_score, row.mean_score, by) for row in predictions]
     measured = [replace(row, score=score) for row, score in zip(predictions, by_score, strict=True)]
-    return choose(labels, measured, args.recall, args.threshold_from, args.population)
+    return replace(choose(labels, measured, args.recall, args.threshold_from, args.population), by=by)
 
 
 def save(

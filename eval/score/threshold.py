@@ -27,8 +27,9 @@ class Threshold:
     A photo without a score is not flagged: of level 1, it counts as missed. Intervals are 95% (Wilson's; of those of
     the levels where precision is re-weighted), and take the threshold as given: it was chosen on the same rows, so
     that recall on new photos is a little lower on average. ``population`` are the shares of levels 1 to 4 that
-    precision holds for. ``band_margin``: see ``cprt.metrics.calibration.band_margin``, over ``band_rows`` photos; None
-    where predictions have no bands, or too few.
+    precision holds for, ``by`` is which score, one of FLAG_BY. ``band_margin``: see
+    ``cprt.metrics.calibration.band_margin``, over ``band_rows`` photos; None where predictions have no bands, or too
+    few.
     """
 
     score: float
@@ -43,14 +44,16 @@ class Threshold:
     without_score: int
     level_1_without_score: int
     predictions_left_aside: int
+    by: str = "stated"
     band_margin: float | None = None
     band_rows: int = 0
 
     def __str__(self) -> str:
         mix = " / ".join(f"{share:.0%}" for share in self.population)
         line = (
-            f"flag_above {self.score}: recall of level 1 {show(self.recall, self.recall_interval)}, precision "
-            f"{show(self.precision, self.precision_interval)} where levels 1 to 4 are {mix} of the photos "
+            f"flag_above {self.score} by the {self.by} score: recall of level 1 "
+            f"{show(self.recall, self.recall_interval)}, precision {show(self.precision, self.precision_interval)} "
+            f"where levels 1 to 4 are {mix} of the photos "
             f"({self.flagged} of {self.rows} labelled photos flagged, {self.level_1} are of level 1; "
             f"{self.without_score} had no score, {self.level_1_without_score} of them of level 1)"
         )

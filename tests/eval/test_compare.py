@@ -18,11 +18,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judged import TAXONOMY, judge, make_labels, write_folder
+from judged import TAXONOMY, judge, make_labels, paired_difference, write_folder
 from wandb_file import find_run, read_run, read_table
 
 from cprt.errors import InputError
-from cprt.metrics.severity import paired_difference
 from cprt.records import Label, Prediction, read_json, write_json, write_jsonl
 from eval.compare.differences import FIGURES, choose_pairs, coverage_difference, differences, holm, over_seeds
 from eval.compare.results import Spread
@@ -232,7 +231,13 @@ def test_a_folder_of_judges_stands_for_all_in_it(folders):
 
 def test_names_take_as_much_of_the_path_as_tells_them_apart(tmp_path):
     assert unique_names([tmp_path / "a" / "x", tmp_path / "b" / "x"]) == ["a/x", "b/x"]
-    assert unique_names([tmp_path / "x", tmp_path / "y\x1b[2J"]) == ["x", "y\ufffd[2J"]
+    assert unique_names([tmp_path / "x", tmp_path / "y\x1b[2J"]) == ["x", "y\\x1b[2J"]
+    assert unique_names([Path("/x/y"), Path("/x/y")]) == ["//x/y-1", "//x/y-2"]  # an end, whatever is given
+    (tmp_path / "base").mkdir()
+    for file in ("base/predictions.jsonl", "base.jsonl"):
+        (tmp_path / file).touch()
+    both = [str(tmp_path / "base"), str(tmp_path / "base.jsonl")]
+    assert find_runs(both) == {"base": tmp_path / "base", "base.jsonl": tmp_path / "base.jsonl"}
 
 
 def test_one_run_alone_gets_a_page(folders, tmp_path, capsys):
@@ -382,6 +387,24 @@ def test_the_spread_over_seeds_is_of_runs_that_differ_in_nothing_else(folders, t
     assert table[2].split()[2] == f"±{spread['sd']:.3f}"
     page = (tmp_path / "out" / "report.html").read_text()
     assert "Over seeds" in page and "seeds 0, 1<" in page
+
+
+def test_seeds_of_a_recipe_are_found_wherever_its_folder_is_named_from(tmp_path, monkeypatch, capsys):
+    """Relative and absolute paths of one folder are one recipe; a seed that is there twice leaves no spread."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+    def evaluated(name: str, adapter: str, **decoding: Any) -> EvaluatedRun:
+        record = {"config": {"judge": {"adapter": adapter}}, "decoding": {"greedy": True, **decoding}}
+        return EvaluatedRun(name, [], NOTHING, record)
+
+    folders = ["../x/seed-0", f"{tmp_path}/x/seed-1", "../here/../x/seed-2"]
+    runs = [evaluated(f"r{number}", folder) for number, folder in enumerate(folders)]
+    assert {name: group.seeds for name, group in over_seeds(runs).items()} == {"x": [0, 1, 2]}
+    sampled = evaluated("warm", "../x/seed-3", greedy=False)
+    assert [group.seeds for group in over_seeds([*runs, sampled]).values()] == [[0, 1, 2]]
+    assert over_seeds([*runs, evaluated("again", folders[1])]) == {}
+    assert "note: r1 and again are both of seed 1: no spread" in capsys.readouterr().out
 
 
 # --- Refusals ------------------------------------------------------------------------------------------------------

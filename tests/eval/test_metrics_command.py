@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from judged import paired_difference
 from scipy import stats
 
 from cprt.errors import InputError
-from cprt.metrics.severity import paired_difference
 from cprt.pages.words import show
 from cprt.scoring import level_of
 from cprt.taxonomy import Taxonomy
@@ -131,9 +131,9 @@ def test_each_way_to_a_score_has_its_own_figures_and_coverage_and_none_is_mixed(
     assert metrics["coverage"] == 0.6 and metrics["mae"] == pytest.approx((0.1 + 0.1 + 0.2) / 3)
     assert set(metrics["decodings"]) == {"expected", "median"}
     expected, median = metrics["decodings"]["expected"], metrics["decodings"]["median"]
-    assert expected["coverage"] == 0.6 and expected["mae"] == pytest.approx((0.1 + 0.0 + 0.1) / 3)
+    assert expected["coverage"] == 0.4 and expected["mae"] == pytest.approx((0.1 + 0.0) / 2)
     assert median["mae"] == pytest.approx(0.0) and median["bias"] == pytest.approx(0.0)
-    assert expected["status_counts"] == {"ok": 3, "unparsed": 2, "refused": 0, "error": 0, "missing": 0}
+    assert expected["status_counts"] == {"ok": 2, "unparsed": 2, "refused": 1, "error": 0, "missing": 0}
     assert set(expected) >= {"pearson", "ci", "confusion", "sampled_pairs"}
     assert metrics["label_mass"] == {"n": 2, "mean": pytest.approx(0.7), "least": 0.5}
     assert "calibrated" not in metrics and "attributes" not in metrics and "against" not in metrics
@@ -253,6 +253,21 @@ def test_probabilities_of_attributes_are_measured_and_calibrated_on_the_hold_out
     assert band["holds"] == 1 and band["width"] == pytest.approx(0.1)
 
 
+def test_an_answer_that_was_not_read_has_no_score_of_any_kind(tmp_path: Path):
+    """What a refused answer says elsewhere counts nowhere: not as an answer, and not in a calibration."""
+    no = {"status": "refused", "expected_score": 0.9, "mean_score": 0.9, "score_deviation": 0.1}
+    no |= {"score_band": [0.8, 1.0], "willing": 0.5, "attributes": ["age"]}
+    rows = [{"id": "a", "status": "ok", "score": 0.5, "expected_score": 0.6}, {"id": "b", **no}]
+    held = [{"id": "h", "status": "ok", "score": 0.5, "expected_score": 0.2}, {"id": "i", **no}]
+    held_labels = [{"id": id, "level": 4, "score": 0.1} for id in "hi"]
+    given = ["--calibrate", write(tmp_path / "h.jsonl", held), "--resamples", "0", "--calibrate_labels"]
+    metrics = run_metrics(tmp_path, rows, *given, write(tmp_path / "hl.jsonl", held_labels))
+    expected = metrics["decodings"].pop("expected")
+    assert expected["status_counts"]["refused"] == 1 and expected["coverage"] == metrics["coverage"] == 1 / 5
+    assert metrics["decodings"] == {} and not metrics.keys() & {"certainty", "willing", "attributes", "calibrated_band"}
+    assert metrics["calibrated"]["expected"]["affine"]["fitted"]["n"] == 1
+
+
 @pytest.mark.slow
 def test_calibration_is_learnt_on_the_hold_out_alone_and_reported_apart(tmp_path: Path):
     rng = np.random.default_rng(0)
@@ -310,6 +325,12 @@ def test_calibrating_on_what_is_measured_is_refused(tmp_path: Path):
     with pytest.raises(InputError, match="calibrate and calibrate_labels go together"):
         run_metrics(tmp_path, rows, "--calibrate", "h.jsonl")
     held = [{"id": "h", "level": 4, "score": 0.1}]
+    for name, other in (("model", "n"), ("prompt", "intuition")):
+        mine = {**rows[0], "model": "m", "prompt": "taxonomy"}
+        answers = write(tmp_path / "h.jsonl", [{**mine, "id": "h", name: other}])
+        given = ["--calibrate", answers, "--calibrate_labels", write(tmp_path / "hl.jsonl", held)]
+        with pytest.raises(InputError, match="h.jsonl: is of another judge: .*; what is measured is m, asked with tax"):
+            run_metrics(tmp_path, [mine], *given)
     with pytest.raises(InputError, match="h.jsonl: prediction id 'z' has no label"):
         run_metrics(
             tmp_path,

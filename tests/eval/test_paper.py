@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from judged import judge, make_labels, write_folder
 from loopback import Misbehaving
 from PIL import Image
 
@@ -38,8 +39,9 @@ def read(path: Path) -> list[list[str]]:
 
 def metrics(folder: Path, run: str, **figures: float) -> None:
     nothing = vars(measure([], [], Taxonomy.default(), "x"))
-    content = {**nothing, **figures, "coverage": 1.0, "ci": {name: [0.1, 0.9] for name in FIGURES}}
+    content = {**nothing, **figures, "n": 9, "coverage": 1.0, "ci": {name: [0.1, 0.9] for name in FIGURES}}
     write_json(folder / run / "metrics.json", content)
+    write_jsonl(folder / run / "predictions.jsonl", [{"id": "a", "status": "ok", "score": 0.5}])
 
 
 def test_the_tables_are_the_papers():
@@ -58,10 +60,10 @@ def test_every_table_stands_beside_the_papers_with_the_difference(tmp_path: Path
     metrics(runs, "gpt-5.2-zero_shot", pearson=0.801, mae=0.2, inter_level_accuracy=0.9)
     metrics(runs, "mine", spearman=0.7)
     (tmp_path / "rows.yaml").write_text("SFT / Qwen3-VL (2B) (80 steps): mine\n")
-    options = ["--labels", str(tmp_path / "labels.jsonl"), "--runs", str(runs), "--rows", str(tmp_path / "rows.yaml")]
-    main([*options, "--out", str(tmp_path / "out")])
+    main(["--labels", str(tmp_path / "labels.jsonl"), "--out", str(tmp_path / "counts")])
+    main(["--runs", str(runs), "--rows", str(tmp_path / "rows.yaml"), "--out", str(tmp_path / "out")])
 
-    table1 = read(tmp_path / "out" / "table1.csv")
+    table1 = read(tmp_path / "counts" / "table1.csv")
     assert table1[1] == ["Level 1", "3", "50.0", "2860", "42.5", "-2857"] and table1[-1][:2] == ["Total", "6"]
     table6 = read(tmp_path / "out" / "table6.csv")
     assert len(table6) == 30
@@ -69,6 +71,7 @@ def test_every_table_stands_beside_the_papers_with_the_difference(tmp_path: Path
     gpt = rows["Zero-Shot", "GPT-5.2"]
     assert (gpt["Pearson"], gpt["Pearson paper"], gpt["Pearson difference"]) == ("0.801", "0.77", "0.031")
     assert (gpt["Pearson low"], gpt["Pearson high"], gpt["MAE difference"]) == ("0.1", "0.9", "-0.025")
+    assert gpt["photos"] == "9" and rows["Taxonomy", "GPT-5.2"]["photos"] == ""
     assert gpt["Inter-Acc paper"] == "0.884" and "Inter-Acc difference" not in gpt  # another protocol
     assert rows["SFT", "Qwen3-VL (2B) (80 steps)"]["Spearman difference"] == "0.376"
     untouched = rows["Taxonomy", "Pixtral (12B)"]
@@ -79,12 +82,11 @@ def test_every_table_stands_beside_the_papers_with_the_difference(tmp_path: Path
     assert [row[2] for row in table5[1:]] == list(Taxonomy.default().keys)
     assert len(read(tmp_path / "out" / "table4.csv")) == 1 + 14
     tex = (tmp_path / "out" / "table6.tex").read_text()
-    assert (
-        tex.count("\\\\\n") == 30 and "\\toprule" in tex and "GPT-5.2 & 1.0 & 0.801 & 0.1 & 0.9 & 0.77 & 0.031" in tex
-    )
+    assert tex.count("\\\\\n") == 30 and "\\toprule" in tex
+    assert "GPT-5.2 & 9 & 1.0 & 0.801 & 0.1 & 0.9 & 0.77 & 0.031" in tex
     assert "Non-Unique Identifiers" in (tmp_path / "out" / "table4.tex").read_text()
     assert "§" not in (tmp_path / "out" / "table4.tex").read_text()
-    lines = (tmp_path / "out" / "table1.md").read_text().splitlines()
+    lines = (tmp_path / "counts" / "table1.md").read_text().splitlines()
     assert lines[0].startswith("| privacy level | photos |") and len(lines) == 7
     assert "table2" not in capsys.readouterr().out
 
@@ -271,7 +273,7 @@ def test_folders_of_something_else_get_one_line(tmp_path: Path, option: str, fil
 def test_two_runs_of_one_name_are_refused(tmp_path: Path):
     for folder in ("a", "b"):
         metrics(tmp_path / folder, "gpt-5.2-zero_shot")
-    with pytest.raises(InputError, match="a/gpt-5.2-zero_shot/metrics.json has the same name"):
+    with pytest.raises(InputError, match="a/gpt-5.2-zero_shot has the same name"):
         main(["--runs", str(tmp_path / "a"), str(tmp_path / "b"), "--out", str(tmp_path / "out")])
 
 
@@ -284,11 +286,15 @@ def test_runs_are_found_by_themselves_and_in_their_folder(tmp_path: Path, capsys
         main(["--runs", *runs, "--out", str(number)])
         made.append((tmp_path / str(number) / "table6.csv").read_text())
         assert "not made of what is given as --runs: Figure 3," in capsys.readouterr().out
+    (tmp_path / "0" / "table7.csv").touch()
+    monkeypatch.chdir(tmp_path)
+    main(["--out", "0"])  # what it is made of is not given any more
+    assert {path.stem for path in Path("0").glob("*.csv")} == {"table4", "table5", "figure6", "table7"}
     monkeypatch.chdir(tmp_path / "runs" / "mine")
     main(["--runs", ".", "../gpt-5.2-zero_shot", "--out", "../../2"])
     assert made[0] == made[1] == (tmp_path / "2" / "table6.csv").read_text() and "own: ,mine" in made[0]
     (tmp_path / "none").mkdir()
-    with pytest.raises(InputError, match="none: holds no metrics.json, and no folder in it does: no run of cprt eval"):
+    with pytest.raises(InputError, match="none: holds no predictions.jsonl"):
         main(["--runs", str(tmp_path / "runs"), str(tmp_path / "none"), "--out", str(tmp_path / "out")])
 
 
@@ -296,9 +302,11 @@ def test_inputs_that_are_not_there_yet_are_left_out_where_that_is_asked_for(tmp_
     metrics(tmp_path / "runs", "gpt-5.2-zero_shot", pearson=0.801)
     given = ["--runs", str(tmp_path / "runs"), str(tmp_path / "later"), "--labels", str(tmp_path / "no.jsonl")]
     given += ["--out", str(tmp_path / "out")]
+    write_jsonl(tmp_path / "sft.jsonl", [Label("a", None, dict.fromkeys(Taxonomy.default().keys, 0), 4, 0.0, None)])
     with pytest.raises((InputError, OSError), match=r"no\.jsonl"):
         main(given)
-    main([*given, "--skip_missing", "true"])
+    main([*given, "--skip_missing", "true", "--sft_labels", str(tmp_path / "sft.jsonl")])
+    assert read(tmp_path / "out" / "figure7.csv")[0] == ["", "SFT", "SFT paper", "SFT difference"]  # no empty split
     said = capsys.readouterr().out
     assert "not made without --labels: Table 1\n" in said
     for name in ("later", "no.jsonl"):
@@ -313,9 +321,30 @@ def test_the_configuration_runs_before_any_input_is_there(root: Path, tmp_path: 
     assert (tmp_path / "outputs" / "paper" / "table4.csv").is_file()
 
 
+def test_a_run_over_other_photos_stands_in_no_table(tmp_path: Path):
+    """With the labels, a run must be over all of them; a file of predictions is measured on them."""
+    labels = make_labels(6)
+    write_folder(tmp_path / "gpt-5.2-zero_shot", labels[:2], judge(labels, 0.1)[:2])  # its labels are these two
+    write_jsonl(tmp_path / "all.jsonl", labels)
+    write_jsonl(tmp_path / "theirs.jsonl", judge(labels, 0.1))
+    given = ["--labels", str(tmp_path / "all.jsonl"), "--out", str(tmp_path / "out"), "--runs"]
+    with pytest.raises(InputError, match=r"run.json: was made on other labels than .*all.jsonl"):
+        main([*given, str(tmp_path / "gpt-5.2-zero_shot")])
+    main([*given, str(tmp_path / "theirs.jsonl")])
+    assert read(tmp_path / "out" / "table6.csv")[-1][:4] == ["own: ", "theirs", "6", "1.0"]
+
+
 @pytest.mark.parametrize(
     ("content", "complaint"),
-    [("[1]", "must be a mapping"), ("Zero-Shot / Pears: x", "field 'Zero-Shot / Pears': is no row of Table 6")],
+    [
+        ("[1]", "must be a mapping"),
+        ("Zero-Shot / Pears: x", "field 'Zero-Shot / Pears': is no row of Table 6"),
+        ("Zero-Shot / GPT-5.2: x", "rows.yaml: field 'Zero-Shot / GPT-5.2': 'x' is no run, or that of a row above"),
+        (
+            "Zero-Shot / GPT-5.2: mine\nTaxonomy / GPT-5.2: mine",
+            "field 'Taxonomy / GPT-5.2': 'mine' is no run, or that of a row above",
+        ),
+    ],
 )
 def test_rows_that_are_none_get_one_line(tmp_path: Path, content: str, complaint: str):
     (tmp_path / "rows.yaml").write_text(content)

@@ -770,13 +770,30 @@ def test_the_threshold_is_chosen_by_the_score_that_flags(tmp_path, capsys):
     write_jsonl(tmp_path / "p.jsonl", rows)
     chosen = ["--threshold_from", str(tmp_path / "p.jsonl"), "--threshold_labels", str(tmp_path / "l.jsonl")]
     main([*chosen, "--recall", "1"])
-    assert capsys.readouterr().out.startswith("flag_above 0.75: recall of level 1 1.000")
+    assert capsys.readouterr().out.startswith("flag_above 0.75 by the severe score: recall of level 1 1.000")
     main([*chosen, "--recall", "1", "--flag_by", "stated"])
-    assert capsys.readouterr().out.startswith("flag_above 0.4: recall of level 1 1.000")
+    assert capsys.readouterr().out.startswith("flag_above 0.4 by the stated score: recall of level 1 1.000")
     write_jsonl(tmp_path / "p.jsonl", [replace(row, composed_score=None) for row in rows])
     main([*chosen, "--recall", "1"])
     said = capsys.readouterr()
-    assert said.out.startswith("flag_above 0.4:") and "holds no composed score" in said.err
+    assert said.out.startswith("flag_above 0.4 by the stated score:") and "holds no composed score" in said.err
+    with pytest.raises(InputError, match=r"p.jsonl: field 'composed_score': is missing: it takes cprt eval --target"):
+        main([*chosen, "--flag_by", "composed"])
+
+
+def test_photos_are_flagged_by_the_score_that_the_threshold_was_learnt_on(judge, folder, tmp_path, capsys):
+    """The hold-out has stated scores alone, of another judge: photo 22 states 0.4 and names a passport."""
+    write_jsonl(tmp_path / "l.jsonl", [label("a", 1), label("c", 3)])
+    rows = [replace(prediction("a", 0.5), model="other", prompt="taxonomy"), prediction("c", 0.3)]
+    write_jsonl(tmp_path / "p.jsonl", rows)
+    chosen = ["--threshold_from", str(tmp_path / "p.jsonl"), "--threshold_labels", str(tmp_path / "l.jsonl")]
+    with Misbehaving(by_width({**ANSWERS, 22: {"attributes": ["gov_ids"], "level": 3, "score": 0.4}})) as server:
+        main([str(folder), "--base_url", server.url, "--out", str(tmp_path / "r.jsonl"), *chosen])
+    found = {row["path"]: (row["flagged"], row["flag_score"]) for row in rows_of(tmp_path / "r.jsonl")}
+    assert found["22.png"] == (False, 0.4) and found["21.png"][0] is True
+    record = json.loads((tmp_path / "r.run.json").read_text())
+    assert (record["config"]["flag_by"], record["threshold"]["by"]) == ("stated", "stated")
+    assert "p.jsonl is of other, asked with taxonomy, not of " in capsys.readouterr().err
 
 
 def test_thumbnails_are_small_pixels_and_nothing_else_also_of_photos_without_a_score(judge, folder, tmp_path):
@@ -898,9 +915,8 @@ def test_the_threshold_from_files_flags_the_photos(judge, folder, tmp_path, caps
     chosen = ["--threshold_from", str(tmp_path / "p.jsonl"), "--threshold_labels", str(tmp_path / "l.jsonl")]
     main(chosen)
     line = capsys.readouterr().out
-    assert line.startswith(
-        "flag_above 0.75: recall of level 1 1.000 [0.342, 1.000], precision 1.000 [0.342, 1.000] where "
-    )
+    assert line.startswith("flag_above 0.75 by the stated score: recall of level 1 1.000 [0.342, 1.000], ")
+    assert "precision 1.000 [0.342, 1.000] where levels" in line
     assert "(2 of 3 labelled photos flagged, 2 are of level 1;" in line
     main([str(folder), "--base_url", judge.url, "--out", str(tmp_path / "r.jsonl"), *chosen, "--recall", "0.5"])
     assert [row["path"] for row in rows_of(tmp_path / "r.jsonl") if row["flagged"]] == []

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -298,3 +299,6 @@ def test_an_adapter_that_cannot_be_written_is_saved_elsewhere(trainer, tmp_path,
     weights = load_file(saved / "adapter_model.safetensors")
     assert weights.keys() == tensors.keys() and all(torch.equal(weights[name], tensors[name]) for name in weights)
     assert (saved / "processor_config.json").is_file()
+    monkeypatch.setattr(trainer, "save_model", Mock(side_effect=RuntimeError))  # says nothing
+    with pytest.raises(InputError, match=r"the adapter cannot be written \(RuntimeError\)"):
+        save_adapter(trainer, output, tensors)

@@ -23,6 +23,7 @@ from cprt.config import run
 from cprt.errors import InputError
 from cprt.provenance import file_digest
 from train.checkpoints import UNFINISHED, check_resume
+from train.options import clear_output
 
 # Forked from this process, so that a run need not import everything anew; a kill reaches it as it reaches any process.
 fork = multiprocessing.get_context("fork")
@@ -386,3 +387,15 @@ def test_a_full_disk_leaves_the_last_checkpoint(runs, stopped, whole):
     assert not (stopped / "checkpoint-6").exists()
     assert runs.finish(stopped, "--resume_from_checkpoint", "last")[0] == 0
     assert same_end(stopped, whole)
+
+
+def test_what_a_killed_run_replaces_does_not_pass_for_its_own(whole, tmp_path):
+    """Nothing that evaluation or publishing would take is left of the run that was overwritten."""
+    output = Path(shutil.copytree(whole, tmp_path / "out"))
+    for name in ("learning.jsonl", "learning.png"):
+        (output / name).touch()
+    clear_output(output)
+    assert {path.name for path in output.iterdir()} == {path.name for path in whole.iterdir()} - {
+        *("adapter_model.safetensors", "adapter_config.json", "run.json", "README.md"),
+        *(path.name for path in whole.glob("checkpoint-*")),
+    }

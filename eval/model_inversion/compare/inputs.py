@@ -16,13 +16,14 @@ The YAML (paths relative to its own folder)::
       others: {ResNet: kedmi/resnet.csv}   # further evaluation models, for Type-I transfer to each
       naturals_others: {ResNet: kedmi/resnet_naturals.csv}
       images: AttackSamples/CelebA/KEDMI/CelebA/FaceNet64/all-images
+      private: CelebA   # set-ups with the same private data share classes; else it is the first part of the name
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,12 +48,14 @@ class Run:
 
     Attributes:
         inputs: its files.
+        private: names its private data, whose classes it shares with other set-ups.
         model: what is the same in runs that differ only in settings; text to compare.
         settings: those of SETTINGS that are known.
         images: folder with this set-up's ``<class>/<file>``, None where nobody said.
     """
 
     setup: str
+    private: str
     judge: str
     inputs: Inputs
     model: str
@@ -89,6 +92,12 @@ class _Setup:
     judges: dict[str, Any] = field(default_factory=dict)
     controls: str | None = None
     images: str | None = None
+    private: str | None = ruled(None, matches=WORDS)
+
+
+def private_data(setup: str, stated: Any = None) -> str:
+    """As stated, else what the public collection's folders begin with."""
+    return str(stated or setup.split("/")[0])
 
 
 def from_yaml(path: str | Path) -> list[Run]:
@@ -137,7 +146,8 @@ def _of_setup(setup: _Setup, path: Path, line: int) -> list[Run]:
         verdicts, controls = file(f"{within}file", judge.file), file(f"{within}controls", judge.controls)
         settings = {key: facts[key] for key in SETTINGS if key in facts}
         inputs = Inputs(str(verdicts), controls=controls, **shared)
-        runs.append(Run(setup.name, name, inputs, judge.model or name, settings, images))
+        private = private_data(setup.name, setup.private)
+        runs.append(Run(setup.name, private, name, inputs, judge.model or name, settings, images))
     return runs
 
 
@@ -153,21 +163,48 @@ def from_folders(outs: Sequence[str], folders: Inputs, standards: Mapping[str, s
     if len(set(labels)) < len(labels):
         raise InputError("runs: a folder is there twice")
     for out, label in zip(map(Path, outs), labels, strict=True):
-        found = sorted(out.glob("*/*/judge.csv"))
-        if not found:
-            raise InputError.at(out, "has no JUDGE/SETUP/judge.csv in it, as cprt mi writes them")
-        record, manifest = out / "run.json", out / "setups.json"
-        config = inside(read_object(record), "config") if record.is_file() else {}
-        rows = read_json(manifest) if manifest.is_file() else []
-        known = map(inside, rows) if isinstance(rows, list) else ()
-        full_names = {str(row.get("id")): row.get("name") for row in known}
-        for path in found:
-            judge, setup = path.parts[-3:-1]
-            name = str(full_names.get(setup) or setup)
-            inputs = _predictions(folders, setup, path, (standards or {}).get(name))
+        config, setups = read_config(out), read_manifest(out)
+        for path in find_verdicts(out, config, setups):
+            judge, id = path.parts[-3:-1]
+            name, private = setups.get(id, (id, private_data(id)))
+            inputs = _predictions(folders, id, path, (standards or {}).get(name))
             shown = judge if len(outs) == 1 else f"{label}/{judge}"
-            runs.append(Run(name, shown, inputs, *_asked(judge, config)))
+            runs.append(Run(name, private, shown, inputs, *_asked(judge, config)))
     return runs
+
+
+def read_config(out: Path) -> Mapping[str, Any]:
+    """The options of the last run of ``cprt mi`` into ``out``; empty where there is no record."""
+    record = out / "run.json"
+    return inside(read_object(record), "config") if record.is_file() else {}
+
+
+def read_manifest(out: Path) -> dict[str, tuple[str, str]]:
+    """Id -> (name, private data) of the set-ups of that run; empty where nobody said. Raises InputError."""
+    file = out / "setups.json"
+    rows = read_json(file) if file.is_file() else []
+    if not isinstance(rows, list) or not all(isinstance(inside(row).get("name"), str) for row in rows):
+        raise InputError.at(file, "is not as cprt mi writes it")
+    return {str(row.get("id")): (row["name"], private_data(row["name"], row.get("private"))) for row in rows}
+
+
+def find_verdicts(out: Path, config: Mapping[str, Any], setups: Collection[str]) -> list[Path]:
+    """``JUDGE/SETUP/judge.csv`` of the last run; those of earlier ones, with other judges or set-ups, are noted.
+
+    Settings and classes of those are not known any more. Raises InputError where there are none.
+    """
+    models = config.get("models")
+    judges = [inside(row).get("name") for row in models] if isinstance(models, list) else []
+    found = []
+    for path in sorted(out.glob("*/*/judge.csv")):
+        judge, id = path.parts[-3:-1]
+        if (judge in judges or not judges) and (id in setups or not setups):
+            found.append(path)
+        else:
+            print(f"note: {path} is of an earlier run, with other judges or set-ups, and is left out")
+    if not found:
+        raise InputError.at(out, "has no JUDGE/SETUP/judge.csv in it, as cprt mi writes them")
+    return found
 
 
 def _predictions(folders: Inputs, setup: str, judge: Path, standard: str | None) -> Inputs:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cprt.errors import InputError
 from cprt.services.hub import limit_patience, reason
-from eval.model_inversion.compare.inputs import Run
+from eval.model_inversion.compare.inputs import Run, private_data
 from eval.model_inversion.metrics.evaluation import Inputs
 
 REPO = "hosytuyen/MI-Reconstruction-Collection"
@@ -63,8 +63,8 @@ def read_released(root: str) -> tuple[list[Run], dict[str, str]]:
         standards[name] = str(folder / _PREDICTIONS)
         images = folder / "all-images" if (folder / "all-images").is_dir() else None
         for match in results:
-            judge = f"{RELEASED}/{match['model']}"
-            runs.append(Run(name, judge, Inputs(str(folder / match[0]), standards[name]), judge, images=images))
+            judge, inputs = f"{RELEASED}/{match['model']}", Inputs(str(folder / match[0]), standards[name])
+            runs.append(Run(name, private_data(name), judge, inputs, judge, images=images))
     if not standards:
         raise InputError.at(root, f"has no {_PREDICTIONS} in it, as the public collection's set-ups have")
     if not runs:

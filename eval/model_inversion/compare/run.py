@@ -36,7 +36,6 @@ from eval.model_inversion.compare.statistics import (
     effect,
     joint,
     pooled,
-    private_data,
     ranking,
     shared,
     stacked,
@@ -150,24 +149,25 @@ def track(out: str, counting: Counting, rows: Sequence[Mapping[str, Any]]) -> No
 def compare(done: Sequence[tuple[Run, Evaluation]], counting: Counting) -> dict[str, Any]:
     """Everything in ``compare.json`` from what was measured."""
     judges = list(dict.fromkeys(run.judge for run, _ in done))
+    private = {run.setup: run.private for run, _ in reversed(done)}  # of several that say it, the first
     rows = []
     of_judge: dict[str, list[Judged]] = {judge: [] for judge in judges}
     for one, found in done:
         settings = {head: one.settings.get(name) for head, name in _SETTINGS.items()}
         rows.append({"setup": one.setup, "judge": one.judge, **settings, **found.figures})
-        of_judge[one.judge].append(Judged(one.setup, private_data(one.setup), found.counts))
+        of_judge[one.judge].append(Judged(one.setup, private[one.setup], found.counts))
     return {
         "setups": list(dict.fromkeys(run.setup for run, _ in done)),
         "judges": judges,
         "rows": rows,
         "rankings": {judge: ranking(judged, counting) for judge, judged in of_judge.items()},
-        "agreement": _agreements(done, judges, counting),
-        "effects": _effects(done, counting),
+        "agreement": _agreements(done, judges, private, counting),
+        "effects": _effects(done, private, counting),
         "ci_method": done[0][1].figures["ci_method"]
         | {
             "difference": "as kappa",
-            "tau": "as kappa, to the mirror images about tau; set-ups kept; set-ups with the same private data (the "
-            "first part of the name) share their classes; quantile of the fewest classes",
+            "tau": "as kappa, to the mirror images about tau; set-ups kept; set-ups with the same private data "
+            "(as stated, else the first part of the name) share their classes; quantile of the fewest classes",
         },
     }
 
@@ -176,18 +176,20 @@ _SETTINGS = {"references": "n", "order": "order", "layout": "layout"}  # as rows
 
 
 def _agreements(
-    done: Sequence[tuple[Run, Evaluation]], judges: Sequence[str], counting: Counting
+    done: Sequence[tuple[Run, Evaluation]], judges: Sequence[str], private: Mapping[str, str], counting: Counting
 ) -> list[dict[str, Any]]:
     """Every pair of judges, on each set-up that both judged and on all of them (``setup`` null)."""
     found = {judge: {run.setup: said.judge for run, said in done if run.judge == judge} for judge in judges}
     return [
         {"judges": [a, b], "setup": place, **agreement(stacked(counts), counting)}
         for a, b in combinations(judges, 2)
-        for place, counts in _with_total(shared(found[a], found[b]))
+        for place, counts in _with_total(shared(found[a], found[b]), private)
     ]
 
 
-def _effects(done: Sequence[tuple[Run, Evaluation]], counting: Counting) -> list[dict[str, Any]]:
+def _effects(
+    done: Sequence[tuple[Run, Evaluation]], private: Mapping[str, str], counting: Counting
+) -> list[dict[str, Any]]:
     """Pairs of runs that differ in one setting alone, on each set-up and on all (``setup`` null).
 
     The smaller number of a setting comes first; others as given.
@@ -207,13 +209,16 @@ def _effects(done: Sequence[tuple[Run, Evaluation]], counting: Counting) -> list
     rows = []
     for (setting, a, b), tables in pairs.items():
         shown = {"setting": setting, "judges": [a, b], "from": settings[a][setting], "to": settings[b][setting]}
-        rows += [{**shown, "setup": setup, **effect(stacked(of), counting)} for setup, of in _with_total(tables)]
+        parts = _with_total(tables, private)
+        rows += [{**shown, "setup": setup, **effect(stacked(of), counting)} for setup, of in parts]
     return rows
 
 
-def _with_total(tables: Mapping[str, Mapping[str, Counts]]) -> list[tuple[str | None, Mapping[str, Counts]]]:
+def _with_total(
+    tables: Mapping[str, Mapping[str, Counts]], private: Mapping[str, str]
+) -> list[tuple[str | None, Mapping[str, Counts]]]:
     """Every set-up, and all together where there are several."""
-    total: list[tuple[str | None, Mapping[str, Counts]]] = [(None, pooled(tables))] if len(tables) > 1 else []
+    total: list[tuple[str | None, Mapping[str, Counts]]] = [(None, pooled(tables, private))] if len(tables) > 1 else []
     return [*total, *tables.items()]
 
 

@@ -60,12 +60,12 @@ def shared(first: BySetup, second: BySetup) -> dict[str, dict[str, Counts]]:
     return {setup: joint(rows, named_like(others, rows)[0], rows) for setup, (rows, others) in both.items()}
 
 
-def pooled(tables: Mapping[str, Mapping[str, Counts]]) -> dict[str, Counts]:
+def pooled(tables: Mapping[str, Mapping[str, Counts]], private: Mapping[str, str]) -> dict[str, Counts]:
     """Set-up -> class -> counts, as class of its private data -> counts: each class of each private data once."""
     total: dict[str, Counts] = {}
     for setup, classes in tables.items():
         for name, table in classes.items():
-            place = f"{private_data(setup)}/{name}"
+            place = f"{private[setup]}/{name}"
             total[place] = total[place] + table if place in total else table
     return total
 
@@ -73,11 +73,6 @@ def pooled(tables: Mapping[str, Mapping[str, Counts]]) -> dict[str, Counts]:
 def stacked(tables: Mapping[str, Counts]) -> Counts:
     """(K, 5, 5, 2) of a ``joint``; where nothing is shared, one class with nothing in it."""
     return rates.by_class(tables) if tables else np.zeros((1, len(LABELS), len(LABELS), 2), dtype=np.int64)
-
-
-def private_data(setup: str) -> str:
-    """What the public collection's folders begin with; a name of another form is taken for data of its own."""
-    return setup.split("/")[0]
 
 
 def answered(joint: Counts, refused_as_no: bool) -> Counts:

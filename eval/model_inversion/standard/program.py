@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from cprt.errors import InputError
+from cprt.models.checkpoint import first_line
 
 _MAJOR = 8  # of the schema that is read here
 _DTYPES = {  # by the schema's numbers
@@ -75,7 +76,7 @@ class Program:
                 else:
                     values[said["arg"]["name"]] = node
                     self._known[node] = tensors[said[_TENSORS[kind]]].to(device)
-            features = _add_steps(graph, content["graph"], values, classes)
+            features = _add_steps(graph, content["graph"], values, classes, device)
             results = [values[spec["user_output"]["arg"]["as_tensor"]["name"]] for spec in signature["output_specs"]]
             if len(results) not in (1, 2):
                 raise ValueError(f"returns {len(results)} results: logits, or features and logits, are read")
@@ -118,13 +119,20 @@ def _tensor(raw: bytes, meta: dict[str, Any]) -> Tensor:
     return flat.as_strided(sizes, strides, meta["storage_offset"]["as_int"])
 
 
-def _add_steps(graph: fx.Graph, described: dict[str, Any], values: dict[str, Any], classes: int) -> Any:
-    """Add the described steps, and their results to ``values`` by name; returns the features, None where none are."""
+def _add_steps(
+    graph: fx.Graph, described: dict[str, Any], values: dict[str, Any], classes: int, device: torch.device
+) -> Any:
+    """Add the described steps, and their results to ``values`` by name; returns the features, None where none are.
+
+    What a step makes or moves lies on ``device``, wherever it lay when it was exported.
+    """
     features, tensors = None, described["tensor_values"]
     for step in described["nodes"]:
         given = [(row["kind"] == 2, row["name"], _value(row["arg"], values)) for row in step["inputs"]]
         positional = tuple(value for by_name, _, value in given if not by_name)
         named = {name: value for by_name, name, value in given if by_name}
+        if "device" in named and "_assert" not in step["target"]:
+            named["device"] = device
         result = graph.call_function(_function(step["target"]), positional, named)
         outputs = [said for output in step["outputs"] for said in output.values()]
         if len(outputs) == 1 and not isinstance(outputs[0], list):
@@ -176,5 +184,5 @@ def _value(argument: dict[str, Any], values: Mapping[str, Any]) -> Any:
     raise ValueError(f"an argument {kind}")
 
 
-def _short(error: BaseException) -> str:
-    return " ".join((str(error).strip().splitlines() or [type(error).__name__])[0].split())[:200]
+def _short(error: Exception) -> str:
+    return " ".join(first_line(error).split())[:200]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cprt.errors import InputError
+from cprt.models.checkpoint import first_line
 from eval.model_inversion.standard.spec import ClassifierSpec
 
 if TYPE_CHECKING:
@@ -43,8 +44,7 @@ def build(spec: ClassifierSpec, where: str) -> nn.Module:
         options = dict.fromkeys(_WITHOUT_HEAD.get(str(spec.architecture), ()), False) | spec.options
         return get_model(spec.architecture, weights=None, num_classes=spec.num_classes, **options)
     except (RuntimeError, ValueError, TypeError, KeyError, AssertionError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        what = f"{spec.library} cannot build {spec.architecture!r} ({reason})"
+        what = f"{spec.library} cannot build {spec.architecture!r} ({first_line(error)})"
         raise InputError.at(where, what, field="architecture") from error
 
 

@@ -15,6 +15,7 @@ from cprt.metrics.agreement import MISSING, alpha_of_terms, alpha_terms
 from cprt.metrics.bootstrap import ClusteredShare, cluster_figure
 from cprt.tables import read_csv
 from eval.model_inversion.collection.places import plain_class
+from eval.model_inversion.compare.inputs import find_verdicts, read_config
 from eval.model_inversion.compare.statistics import agreement, pooled, shared, stacked
 from eval.model_inversion.metrics.join import Key, Row, Verdict, read_judge, write_verdicts
 from eval.model_inversion.metrics.rates import Counting
@@ -24,6 +25,7 @@ MAJORITY = "majority"
 _ANSWERS = {"yes": "yes", "no": "no", "unsure": "refused"}  # a person who cannot tell gives no verdict
 
 Said = Mapping[str, str]  # number of a picture -> label
+Setups = Mapping[str, tuple[str, str]]  # id -> name and private data
 
 
 def read_sheet(path: Path, key: Mapping[str, Asked]) -> dict[str, str]:
@@ -67,9 +69,9 @@ def alpha(sheets: Sequence[Said], classes: Mapping[str, str], counting: Counting
     return {"alpha": found.value, "ci": {"alpha": found.interval}}
 
 
-def write_rater(folder: Path, said: Said, key: Mapping[str, Asked]) -> None:
-    """As ``cprt mi`` writes those of a judge: FOLDER/SETUP/judge.csv, and controls.csv in every set-up."""
-    controls = []
+def write_rater(folder: Path, said: Said, key: Mapping[str, Asked], setups: Setups) -> None:
+    """As ``cprt mi`` writes those of a judge: FOLDER/SETUP/judge.csv, and beside it controls of its private data."""
+    controls: dict[str, list[tuple[str, *Row]]] = {}
     of_setup: dict[str, list[Row]] = {}
     for number, asked in key.items():
         if number in said:
@@ -77,30 +79,33 @@ def write_rater(folder: Path, said: Said, key: Mapping[str, Asked]) -> None:
             if asked.kind == "reconstruction":
                 of_setup.setdefault(asked.setup, []).append(row)
             else:
-                controls.append((asked.kind, *row))
+                controls.setdefault(setups[asked.setup][1], []).append((asked.kind, *row))
     for setup, rows in of_setup.items():
-        write_verdicts(folder / setup, rows, controls)
+        write_verdicts(folder / setup, rows, controls.get(setups[setup][1], []))
 
 
-def control_rates(said: Said, key: Mapping[str, Asked]) -> dict[str, Any]:
+def class_of(asked: Asked, setups: Setups) -> str:
+    """The class with its private data: other data may have classes of the same name."""
+    return f"{setups[asked.setup][1]}/{asked.claims}"
+
+
+def control_rates(said: Said, key: Mapping[str, Asked], setups: Setups) -> dict[str, Any]:
     """Hit and false-alarm rate of a person, of what it answered with yes or no."""
     rates = {}
     for name, kind in (("hit_rate", "positive"), ("false_alarm_rate", "negative")):
-        rows = [(key[number].claims, label) for number, label in said.items() if key[number].kind == kind]
+        rows = [(class_of(key[number], setups), label) for number, label in said.items() if key[number].kind == kind]
         share = ClusteredShare.of_rows(rows, ("yes",), ("yes", "no"))
         rates[name] = {"n": share.whole, "rate": share.share, "ci": share.interval}
     return rates
 
 
 def with_judges(
-    raters: Mapping[str, Said], key: Mapping[str, Asked], run: Path, names: Mapping[str, str], counting: Counting
+    raters: Mapping[str, Said], key: Mapping[str, Asked], run: Path, setups: Setups, counting: Counting
 ) -> list[dict[str, Any]]:
-    """How far what each rater says agrees with every judge of ``run``, on the reconstructions that both answered.
-
-    ``names``: id of a set-up -> its name.
-    """
+    """How far what each rater says agrees with every judge of ``run``, on the reconstructions that both answered."""
+    private = {id: private for id, (_, private) in setups.items()}
     judges: dict[str, dict[str, dict[Key, Verdict]]] = {}
-    for file in sorted(run.glob("*/*/judge.csv")):
+    for file in find_verdicts(run, read_config(run), setups):
         shown = {key: row for key, row in read_judge(file).items() if row.label != NOT_SHOWN}
         judges.setdefault(file.parent.parent.name, {})[file.parent.name] = shown
     found = []
@@ -110,7 +115,7 @@ def with_judges(
             if one.kind == "reconstruction":
                 of_rater = of_setup.setdefault(one.setup, {})
                 of_rater[plain_class(one.claims), one.file] = Verdict(label, one.claims, "")
-        for judge, setups in judges.items():
-            tables = {names.get(id, id): table for id, table in shared(of_setup, setups).items()}
-            found.append({"rater": rater, "judge": judge, **agreement(stacked(pooled(tables)), counting)})
+        for judge, of_judge in judges.items():
+            tables = pooled(shared(of_setup, of_judge), private)
+            found.append({"rater": rater, "judge": judge, **agreement(stacked(tables), counting)})
     return found

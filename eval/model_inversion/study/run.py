@@ -23,9 +23,9 @@ from cprt.errors import InputError
 from cprt.files import write_text
 from cprt.pages.words import counted, show
 from cprt.provenance import sign, write_run
-from cprt.records import inside, read_json, write_json
+from cprt.records import read_json, write_json
 from cprt.tables import write_csv
-from eval.model_inversion.compare.statistics import private_data
+from eval.model_inversion.compare.inputs import read_manifest
 from eval.model_inversion.compare.table import agreement_line
 from eval.model_inversion.metrics.rates import Counting
 from eval.model_inversion.metrics.show import percent
@@ -94,28 +94,24 @@ def _evaluate(args: StudyArguments) -> None:
         raise InputError(f"answers: {odd!r} cannot be the name of a rater's sheet, or is there twice")
     said = {name: answers.read_sheet(Path(path), key) for name, path in zip(names, args.answers, strict=True)}
     everybody = answers.majority(list(said.values()))
+    setups = read_manifest(judges)
+    unknown = {one.setup for one in key.values()} - setups.keys()
+    if unknown:
+        raise InputError.at(judges / "setups.json", f"lacks {min(unknown)}, which was drawn for this study")
     sign("cprt mi-study", out / "run.json")
     for name, of_rater in {**said, answers.MAJORITY: everybody}.items():
-        answers.write_rater(out / "raters" / name, of_rater, key)
-    manifest = read_json(judges / "setups.json")
-    if not isinstance(manifest, list) or not all(isinstance(inside(row).get("name"), str) for row in manifest):
-        raise InputError.at(judges / "setups.json", "is not as cprt mi writes it")
-    write_json(out / "raters" / "setups.json", manifest)
-    setups = {row.get("id"): row["name"] for row in manifest}
-    classes = {
-        number: f"{private_data(setups.get(one.setup, one.setup))}/{one.claims}"
-        for number, one in key.items()
-        if one.kind == "reconstruction"
-    }
+        answers.write_rater(out / "raters" / name, of_rater, key, setups)
+    write_json(out / "raters" / "setups.json", read_json(judges / "setups.json"))
+    classes = {number: answers.class_of(one, setups) for number, one in key.items() if one.kind == "reconstruction"}
     counting = Counting(resamples=args.resamples, seed=args.seed)
     report = {
         "raters": {
-            name: {"answered": len(of), "labels": dict(Counter(of.values())), **answers.control_rates(of, key)}
+            name: {"answered": len(of), "labels": dict(Counter(of.values())), **answers.control_rates(of, key, setups)}
             for name, of in said.items()
         },
         "majority": {
             "labels": dict(Counter(everybody[number] for number in classes if number in everybody)),
-            **answers.control_rates(everybody, key),
+            **answers.control_rates(everybody, key, setups),
         },
         **answers.alpha(list(said.values()), classes, counting),
         "judges": answers.with_judges({answers.MAJORITY: everybody, **said}, key, judges, setups, counting),

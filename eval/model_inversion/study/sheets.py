@@ -20,7 +20,7 @@ from cprt.tables import read_csv
 
 KEY = ("number", "setup", "kind", "class", "filename", "picture")
 SHEET = ("number", "picture", "answer")
-_TEXTS = ("setup", "kind", "class", "file")
+_TEXTS = ("setup", "kind", "class", "file", "path")
 
 Row = dict[str, Any]  # of queries.jsonl
 
@@ -47,14 +47,15 @@ def draw(run: Path, reconstructions: int, controls: int, seed: int) -> list[Aske
     def permuted(rows: Collection[Row]) -> list[Row]:
         return list(rng.permutation(np.asarray(list(rows), dtype=object)))
 
-    by_setup: dict[str, list[Row]] = {}
-    of_kind: dict[str, dict[str, Row]] = {"positive": {}, "negative": {}}
+    by_setup: dict[str, dict[Any, Row]] = {}
+    of_kind: dict[str, dict[Any, Row]] = {"positive": {}, "negative": {}}  # set-ups share their pairs
     for row in _read_queries(run / "queries.jsonl"):
+        same = row["class"], row["path"]  # a run may have several prompts
         if row["kind"] == "reconstruction":
-            by_setup.setdefault(row["setup"], []).append(row)
+            by_setup.setdefault(row["setup"], {}).setdefault(same, row)
         elif row["kind"] in of_kind:
-            of_kind[row["kind"]].setdefault(row["images"][0], row)  # set-ups share their pairs
-    in_turn = zip_longest(*(permuted(by_setup[setup]) for setup in sorted(by_setup)))
+            of_kind[row["kind"]].setdefault(same, row)
+    in_turn = zip_longest(*(permuted(by_setup[setup].values()) for setup in sorted(by_setup)))
     parts = [("reconstructions", [row for turn in in_turn for row in turn if row is not None], reconstructions)]
     for more, (kind, pairs) in zip((1, 0), of_kind.items(), strict=True):
         parts.append((f"{kind} controls", permuted(pairs.values()), (controls + more) // 2))

@@ -12,6 +12,7 @@ from cprt.metrics.bootstrap import (
     ClusteredShare,
     cluster_interval,
     left_out,
+    mean_interval,
     paired_interval,
     resample,
     resample_clusters,
@@ -32,6 +33,16 @@ def test_resampled_totals_are_those_of_drawn_clusters():
         assert np.array_equal(total, sum(sums[cluster] for cluster in drawn))
     assert np.array_equal(resample_clusters(7, 50, 3), weights)
     assert resample_clusters(7, 5000, 4).var(axis=0) == pytest.approx([6 / 7] * 7, abs=0.06)  # chance 1/7 for each
+
+
+def test_the_interval_of_a_mean_is_over_drawn_rows_and_no_single_point():
+    values = np.random.default_rng(1).normal(size=30)
+    rng = np.random.default_rng(5)
+    means = [values[rng.integers(30, size=30)].mean() for _ in range(200)]
+    assert mean_interval(values, 200, 5) == pytest.approx(np.percentile(means, [2.5, 97.5]))
+    for told in ([], [0.3], [0.1] * 7, [1 / 3] * 30):  # nothing, or the same whatever is drawn, but for rounding
+        assert mean_interval(told) is None
+    assert mean_interval(values, 0) is None
 
 
 def test_without_a_cluster_is_the_sum_of_the_others():
@@ -86,6 +97,15 @@ def test_all_or_none_count_each_cluster_once():
     assert share.interval is not None and share.interval[1] > wilson_interval(0, 1000)[1]
     uneven = ClusteredShare.of(np.array([90, 5, 5]), np.array([90, 5, 5]))
     assert uneven.effective == pytest.approx(100**2 / (90**2 + 2 * 5**2))
+
+
+@pytest.mark.parametrize("parts", [[1, 1, 1], [3] * 7, [4] * 49])
+def test_clusters_of_one_share_count_each_once(parts: list[int]):
+    """Values without each cluster that are equal but for rounding have no spread and leave every freedom."""
+    share = ClusteredShare.of(parts, np.full(len(parts), 5))
+    assert share.effective == pytest.approx(len(parts)) and share.freedom == len(parts) - 1
+    low, high = share.interval or [0.0, 0.0]
+    assert high - low > 0.2 and low < parts[0] / 5 < high
 
 
 def test_one_cluster_says_next_to_nothing_and_none_says_nothing():

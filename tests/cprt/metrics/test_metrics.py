@@ -14,12 +14,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from judged import paired_difference
 from scipy import stats
 from sklearn import metrics as sk
 
 from cprt.errors import InputError
 from cprt.metrics import severity as metrics
 from cprt.metrics.bootstrap import weights_of
+from cprt.metrics.breakdown import by_group
 from cprt.metrics.pairs import sample_pairs, sampled_shares
 from cprt.records import to_json
 from cprt.scoring import levels_of, severities
@@ -216,8 +218,21 @@ def test_every_cell_of_the_confusion_has_an_interval_that_equals_its_resamples()
     found = evaluated(*as_rows(truth, prediction, levels), resamples=100)
     rows = np.random.default_rng(0).integers(60, size=(100, 60))
     counts = [sk.confusion_matrix(levels[row], levels_of(prediction)[row], labels=[1, 2, 3, 4]) for row in rows]
-    expected = np.percentile(counts, [2.5, 97.5], axis=0)
-    assert np.array(found["confusion_ci"]) == pytest.approx(np.moveaxis(expected, 0, -1))
+    expected = np.moveaxis(np.percentile(counts, [2.5, 97.5], axis=0), 0, -1).reshape(16, 2).tolist()
+    for bounds, (low, high) in zip(itertools.chain(*found["confusion_ci"]), expected, strict=True):
+        assert bounds is None if low == high else bounds == pytest.approx([low, high])
+
+
+def test_resamples_that_all_say_the_same_are_no_interval():
+    """A judge that is off by the same everywhere: nothing says how far off the next photo is."""
+    truth = np.array([0.1, 0.3, 0.5, 0.8] * 3)
+    labels, predictions = as_rows(truth, truth + 0.1, np.array([4, 3, 2, 1] * 3))
+    found = evaluated(labels, predictions, resamples=50)
+    assert found["mae"] == pytest.approx(0.1) and found["pearson"] == pytest.approx(1)
+    assert [found["ci"][name] for name in ("mae", "bias", "pearson", "inter_level_accuracy")] == [None] * 4
+    assert found["sampled_pairs"]["ci"]["pairwise_accuracy"] is None
+    errors = by_group(truth, truth + 0.1, {"all": np.ones(12, dtype=bool)}, resamples=50)["all"]
+    assert errors.bias == pytest.approx(0.1) and errors.bias_ci is errors.mae_ci is None
 
 
 # --- A sample of pairs ---------------------------------------------------------------------------------------------
@@ -278,7 +293,7 @@ def test_a_resample_of_sampled_pairs_counts_each_as_often_as_its_rows():
 def test_a_paired_difference_is_the_figures_difference_and_its_interval_that_of_the_same_resamples():
     truth, first, levels = drawn(200)
     second = np.clip(first + np.random.default_rng(5).normal(0.03, 0.1, 200), 0, 1)
-    found = metrics.paired_difference(truth, first, second, levels, resamples=300, seed=4)
+    found = paired_difference(truth, first, second, levels, resamples=300, seed=4)
     one, other = point_figures(truth, first, levels), point_figures(truth, second, levels)
     rows = np.random.default_rng(4).integers(200, size=(300, 200))
     weights = weights_of(rows)
@@ -296,10 +311,10 @@ def test_a_paired_difference_is_the_figures_difference_and_its_interval_that_of_
 def test_the_paired_test_sees_what_unpaired_intervals_hide_and_nothing_where_there_is_nothing():
     truth, first, levels = drawn(400)
     second = np.clip(first - 0.01, 0, 1)  # a hundredth lower for every image
-    found = metrics.paired_difference(truth, first, second, levels, resamples=500)
+    found = paired_difference(truth, first, second, levels, resamples=500)
     wide = evaluated(*as_rows(truth, first, levels), resamples=200)["ci"]["bias"]
     assert found["bias"]["p"] < 0.01 and 0 < found["bias"]["ci"][0] < found["bias"]["ci"][1] < wide[1] - wide[0]
-    same = metrics.paired_difference(truth, first, first, levels, resamples=50)
+    same = paired_difference(truth, first, first, levels, resamples=50)
     assert all(row == {"difference": 0, "ci": None, "p": 1} for row in same.values())
 
 
@@ -309,7 +324,7 @@ def test_p_of_a_paired_mean_agrees_with_scipy_and_is_even_under_no_difference():
         noise = rng.uniform(-0.3, 0.3, (2, 80))
         truth = rng.random(80) * 0.4 + 0.3
         columns = truth + noise[0], truth + noise[1]
-        p = metrics.paired_difference(truth, *columns, np.ones(80), resamples=400)["bias"]["p"]
+        p = paired_difference(truth, *columns, np.ones(80), resamples=400)["bias"]["p"]
         assert p == pytest.approx(stats.ttest_rel(*columns).pvalue, abs=0.1)
         ps.append(p)
     assert 0.3 < np.mean(ps) < 0.7
@@ -322,7 +337,7 @@ def test_a_p_too_small_for_the_resamples_agrees_with_scipy():
     first = truth + rng.uniform(-0.3, 0.3, 2000)
     for shift in (0.02, 0.03, 0.04):
         second = truth + shift + rng.uniform(-0.3, 0.3, 2000)
-        p = metrics.paired_difference(truth, first, second, np.ones(2000), resamples=1000)["bias"]["p"]
+        p = paired_difference(truth, first, second, np.ones(2000), resamples=1000)["bias"]["p"]
         exact = stats.ttest_rel(first, second).pvalue
         assert p < 0.01 and np.log10(p) == pytest.approx(np.log10(exact), rel=0.15), shift
 
@@ -334,15 +349,15 @@ def test_many_judges_resampled_once_give_the_figures_of_each_pair():
     pairs = [("a", "b"), ("c", "a"), ("b", "d")]
     found = metrics.paired_differences(truth, judges, levels, pairs, resamples=100, seed=3)
     for one, other in pairs:
-        alone = metrics.paired_difference(truth, judges[one], judges[other], levels, resamples=100, seed=3)
+        alone = paired_difference(truth, judges[one], judges[other], levels, resamples=100, seed=3)
         assert found[one, other] == alone
 
 
 def test_a_paired_difference_of_what_is_undefined_is_null():
-    constant = metrics.paired_difference([0.1, 0.5, 0.9], [0.5] * 3, [0.1, 0.2, 0.3], [4, 3, 1], resamples=50)
+    constant = paired_difference([0.1, 0.5, 0.9], [0.5] * 3, [0.1, 0.2, 0.3], [4, 3, 1], resamples=50)
     assert constant["pearson"] == {"difference": None, "ci": None, "p": None}
     assert constant["mae"]["difference"] == pytest.approx(0.8 / 3 - 0.9 / 3)
-    nothing = metrics.paired_difference([], [], [], [])
+    nothing = paired_difference([], [], [], [])
     assert all(row == {"difference": None, "ci": None, "p": None} for row in nothing.values())
 
 

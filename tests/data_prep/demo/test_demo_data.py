@@ -64,8 +64,10 @@ def test_the_label_files_are_cprt_benchs(collection: Path):
 def test_the_same_seed_draws_the_same_collection_whatever_its_size(collection: Path, tmp_path: Path):
     main(["--out", str(tmp_path / "again"), "--seed", "5", "--val", "30", "--test", "20"])
     assert files_of(tmp_path / "again") == files_of(collection)
-    main(["--out", str(tmp_path / "fewer"), "--seed", "5", "--val", "3", "--test", "3"])
+    for val in ("5", "3"):  # what an earlier run drew beyond that is gone
+        main(["--out", str(tmp_path / "fewer"), "--seed", "5", "--val", val, "--test", "3"])
     photos = files_of(tmp_path / "fewer" / "images")
+    assert len(photos) == 6 and len(list((tmp_path / "fewer" / "annotations" / "val2017").iterdir())) == 3
     assert photos.items() <= files_of(collection / "images").items()
     main(["--out", str(tmp_path / "other"), "--seed", "6", "--val", "3", "--test", "3"])
     assert not set(files_of(tmp_path / "other" / "images").values()) & set(photos.values())

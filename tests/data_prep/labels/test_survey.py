@@ -12,6 +12,7 @@ from PIL import Image
 
 from cprt.answers.sheets import assign
 from cprt.errors import InputError
+from cprt.provenance import write_run
 from cprt.records import Label, read_labels, write_jsonl
 from cprt.scoring import severities
 from cprt.tables import read_csv, write_csv
@@ -72,6 +73,22 @@ def test_sheets_are_read_back_as_answers(labelled: Path, capsys):
     assert found["human_human"]["overall"]["agreement"] == 1 and found["human_human"]["overall"]["n"] == 20 * 22
     with pytest.raises(InputError, match="person01.csv: has answers in it"):
         survey.main(options)
+
+
+def test_sheets_are_in_no_order_of_severity_and_those_of_an_earlier_draw_are_gone(labelled: Path):
+    labels, out = str(labelled / "labels.jsonl"), labelled / "survey"
+    level = {label.image: label.level for label in read_labels(labels)}
+    (out / "sheets").mkdir(parents=True)
+    write_run("cprt survey", out, {})
+    write_csv(out / "sheets" / "notes.csv", ("mine",), [])
+    for people in (8, 5):
+        given = ["--photos", "40", "--people", str(people), "--each", "20", "--seed", str(people)]
+        survey.main(["--labels", labels, "--out", str(out), *given])
+    sheets = sorted((out / "sheets").glob("*.csv"))
+    assert [sheet.stem for sheet in sheets] == ["notes", *(f"person{number:02}" for number in range(1, 6))]
+    for sheet in sheets[1:]:
+        levels = [level[row["image"]] for _, row in read_csv(sheet).rows]
+        assert levels != sorted(levels) and abs(np.corrcoef(levels, np.arange(20))[0, 1]) < 0.7
 
 
 def test_an_export_is_read_as_cprt_bench_and_gives_the_same_labels(labelled: Path, capsys):

@@ -10,6 +10,7 @@ import json
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -330,6 +331,47 @@ def test_names_from_outside_are_escaped(tmp_path: Path):
     assert listed(page, "setups")[0]["Set-up"] == f"<b>{HOSTILE}"
     with Image.open(tmp_path / "out" / "compare.png") as chart:
         assert chart.width > 800
+
+
+def test_what_an_earlier_run_left_is_noted_and_left_out(
+    folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """Set-ups and judges that setups.json and run.json do not know: nobody knows how those were asked."""
+    run = Path(shutil.copytree(folders / "n4", tmp_path / "run"))
+    one, two, _ = SETUPS
+    (run / "setups.json").write_text(json.dumps([{"id": s.id, "name": s.name, "private": "x"} for s in (one, two)]))
+    record = json.loads((run / "run.json").read_text())
+    record["config"]["models"].pop(0)
+    (run / "run.json").write_text(json.dumps(record))
+    found = compare(tmp_path / "out", "--runs", str(run), "--standard", str(folders / "standard"))
+    assert [(row["setup"], row["judge"]) for row in found["rows"]] == [(one.name, "qwen"), (two.name, "qwen")]
+    said = capsys.readouterr().out
+    assert said.count("is of an earlier run") == 4 and f"note: {run}/gemini/{one.id}/judge.csv is of an earlier" in said
+
+
+def test_setups_of_the_same_private_data_share_classes_however_that_is_said(folders: Path, tmp_path: Path):
+    """In setups.json, in the YAML, or by the first part of the name."""
+    one, two = SETUPS[0], SETUPS[2]
+    run, out, total = tmp_path / "run", tmp_path / "out", {}
+    for setup in (one, two):
+        for judge in ("gemini", "qwen"):
+            setup.judge(run / judge / setup.id / "judge.csv", f"n4 {judge}")
+    for private in (None, "faces"):
+        rows = [{"id": s.id, "name": s.name, "private": private} for s in (one, two)]
+        (run / "setups.json").write_text(json.dumps(rows))
+        found = compare(out, "--runs", str(run), "--standard", str(folders / "standard"))
+        total[private] = found["agreement"][0]
+        files = [{judge: f"{run}/{judge}/{s.id}/judge.csv" for judge in ("gemini", "qwen")} for s in (one, two)]
+        listed = [
+            {"name": s.name, "standard": f"{folders}/standard/{s.id}/prediction.csv", "judges": judges}
+            for s, judges in zip((one, two), files, strict=True)
+        ]
+        (tmp_path / "list.yaml").write_text(
+            json.dumps([row | ({"private": private} if private else {}) for row in listed])
+        )
+        assert compare(out, "--setups", str(tmp_path / "list.yaml"))["agreement"] == found["agreement"]
+    assert total[None]["setup"] is None and total[None]["kappa"] == total["faces"]["kappa"]
+    assert total[None]["ci"] != total["faces"]["ci"]  # of twice as many classes
 
 
 def listing(folder: Path, text: str) -> str:

@@ -309,10 +309,11 @@ def test_setups_on_the_same_private_data_are_drawn_together():
 
 def test_a_class_of_several_setups_is_one_class():
     ones = np.ones((5, 5, 2), dtype=np.int64)
+    private = {"CelebA/PPA/x/y": "faces", "mine": "faces", "Dogs/PPA/x/y": "Dogs"}
     total = pooled(
-        {"CelebA/PPA/x/y": {"1": ones, "2": ones}, "CelebA/KEDMI/x/y": {"1": ones}, "Dogs/PPA/x/y": {"1": ones}}
+        {"CelebA/PPA/x/y": {"1": ones, "2": ones}, "mine": {"1": ones}, "Dogs/PPA/x/y": {"1": ones}}, private
     )
-    assert {name: int(table[0, 0, 0]) for name, table in total.items()} == {"CelebA/1": 2, "CelebA/2": 1, "Dogs/1": 1}
+    assert {name: int(table[0, 0, 0]) for name, table in total.items()} == {"faces/1": 2, "faces/2": 1, "Dogs/1": 1}
     assert stacked(total).shape == (3, 5, 5, 2) and stacked({}).shape == (1, 5, 5, 2)
 
 

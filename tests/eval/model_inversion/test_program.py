@@ -76,6 +76,25 @@ def test_logits_and_features_are_those_of_the_network(build: Callable[[], nn.Mod
     assert features is not None and torch.equal(features, taken[0])
 
 
+class Maker(nn.Module):
+    """Makes tensors as it goes, and moves one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(3, 7)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.mean((2, 3)) * torch.arange(3) + torch.ones(3) + torch.zeros(3) * torch.full((3,), 2.0)
+        return self.head(x.to("cpu"))
+
+
+def test_what_a_step_makes_lies_where_the_images_do(tmp_path: Path):
+    path, images = export(Maker(), tmp_path / "p.pt2"), torch.rand(5, 3, 32, 32)
+    features, logits = Program(path, 7, torch.device("meta"))(images.to("meta"))
+    assert features is not None and features.is_meta and logits.is_meta and logits.shape == (5, 7)
+    assert Program(path, 7, torch.device("cpu"))(images)[1].isfinite().all()
+
+
 def test_a_pair_is_features_and_logits(model: Plain, tmp_path: Path):
     model.pair = True
     images = torch.rand(3, 3, 32, 32)

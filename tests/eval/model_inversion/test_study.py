@@ -17,8 +17,11 @@ from sklearn.metrics import cohen_kappa_score
 from cprt.answers.sheets import assign
 from cprt.errors import InputError
 from cprt.metrics.agreement import alpha_of_terms, alpha_terms
+from cprt.metrics.bootstrap import ClusteredShare
+from cprt.records import write_json, write_jsonl
 from eval.model_inversion.compare import run as compare
 from eval.model_inversion.judge import run as judge
+from eval.model_inversion.metrics.join import write_verdicts
 from eval.model_inversion.metrics.rates import Counting
 from eval.model_inversion.study.answers import alpha, majority
 from eval.model_inversion.study.run import main
@@ -138,6 +141,41 @@ def test_filled_sheets_become_judges_and_are_held_against_each(judged: Path, tmp
         if a["number"] == b["number"] and key[a["number"]]["kind"] == "reconstruction"
     ]
     assert row["n"] == 16 and row["kappa"] == pytest.approx(cohen_kappa_score(*zip(*pairs, strict=True)))
+
+
+def test_a_reconstruction_is_drawn_once_whatever_the_prompts_and_controls_stay_with_their_private_data(tmp_path: Path):
+    """Two set-ups of one private data and one of another, whose classes have the same names; asked by two prompts."""
+    run, study = tmp_path / "run", tmp_path / "study"
+    private = {"a": "faces", "b": "faces", "c": "dogs"}
+    asked = [
+        *((setup, "reconstruction", setup, file) for setup in private for file in ("1.png", "2.png")),
+        *((setup, kind, of, f"0/{kind}.png") for setup, of in private.items() for kind in ("positive", "negative")),
+    ]
+    queries = [
+        {"setup": setup, "kind": kind, "class": "0", "file": file, "path": f"{place}/{file}", "problem": None}
+        | {"images": [f"{prompt}-{kind}-{place}-{file.replace('/', '-')}"]}
+        for prompt in ("ours", "theirs")
+        for setup, kind, place, file in asked
+    ]
+    write_jsonl(run / "queries.jsonl", queries)
+    write_json(run / "setups.json", [{"id": id, "name": id, "private": of} for id, of in private.items()])
+    for setup in private:
+        write_verdicts(run / "one" / setup, [(file, "0", "", "yes") for file in ("1.png", "2.png")])
+    with pytest.raises(InputError, match="has 6 reconstructions, 7 are to be drawn"):
+        main(["--runs", str(run), "--out", str(study), "--reconstructions", "7", "--controls", "0"])
+    main(["--runs", str(run), "--out", str(study), "--reconstructions", "6", "--controls", "4", "--people", "1"])
+    key = rows(study / "key.csv")
+    assert len({(row["setup"], row["filename"]) for row in key if row["kind"] == "reconstruction"}) == 6
+    sheet = fill(study / "sheets" / "rater01.csv", ["yes"] * len(key))
+    main(["--runs", str(run), "--out", str(study), "--answers", sheet, "--resamples", "20"])
+    for setup in private:
+        controls = {
+            (row["kind"], row["filename"]) for row in rows(study / "raters" / "rater01" / setup / "controls.csv")
+        }
+        assert controls == {("positive", "0/positive.png"), ("negative", "0/negative.png")}
+        assert len(rows(study / "raters" / "rater01" / setup / "controls.csv")) == 2  # none of the other data's
+    (rater,) = json.loads((study / "study.json").read_text())["raters"].values()
+    assert rater["hit_rate"]["n"] == 2 and rater["hit_rate"]["ci"] == ClusteredShare.of([1, 1], [1, 1]).interval
 
 
 def test_the_majority_and_alpha_by_hand():
