@@ -16,6 +16,7 @@ import re
 import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -204,7 +205,8 @@ class Endpoint:
     async def _render(self, request: Request) -> list[dict[str, Any]]:
         """The messages as the endpoint wants them, photos as base64 data URLs."""
         spec = self.spec
-        urls = [await asyncio.to_thread(data_url, path, spec.max_pixels, spec.image_format) for path in request.images]
+        photo = partial(data_url, max_pixels=spec.max_pixels, image_format=spec.image_format)
+        urls = await asyncio.to_thread(request.opened, photo)
         images = iter(urls)
 
         def part(content: dict[str, Any]) -> dict[str, Any]:

@@ -119,7 +119,7 @@ def ask_all(model: Model, judge: Judge, photos: list[Photo], out: Path, taxonomy
                 continue
             key, outcome = next(outcomes)
             asked = first.setdefault(key, photo.file)  # of the photos of these bytes, the one that was asked about
-            why = outcome.error and outcome.error.removeprefix(one_line(f"{asked}: "))
+            why = outcome.error and outcome.error.removeprefix(one_line(f"{asked.name}: "))
             found.append(replace(outcome, error=why))
     return found
 

@@ -516,7 +516,7 @@ def test_a_photo_that_cannot_be_read_is_an_error_of_its_own(tmp_path: Path):
     messages = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "a"}]}]
     with Misbehaving(echo) as server:
         responses = ask(server, [Request(messages, (broken,))] * (FAILED_IN_A_ROW + 5) + [ask_text("b")])
-    assert "broken.jpg" in str(responses[0].error) and responses[-1].text == "B" and len(server.bodies) == 1
+    assert str(responses[0].error).startswith("broken.jpg: ") and responses[-1].text == "B" and len(server.bodies) == 1
 
 
 # --- Waiting -----------------------------------------------------------------------------------------------------
@@ -807,6 +807,10 @@ def test_nothing_secret_is_logged_or_kept(photo: Path, tmp_path: Path, monkeypat
         ({**SERVED, "extra": {"a": math.nan}}, "field 'extra': holds what JSON cannot"),
         ({**SERVED, "extra": {"a": 1, 2: 3}}, "field 'extra': holds what JSON cannot"),
         ({**SERVED, "extra": {"stream": True}}, "field 'extra': must not set stream"),
+        (
+            {"name": "a", "model": "m", "dtype": "fp8"},
+            "field 'dtype': 'fp8' is not one of auto, float32, bfloat16",
+        ),
         ({"name": "a", "model": "m\0"}, "field 'model': must be one line"),
         ({"name": "a", "model": "m", "adapter": "x\ny"}, "field 'adapter': must be one line"),
         ({"name": "a", "model": "m", "max_new_tokens": None}, "field 'max_new_tokens': a local model needs a limit"),
