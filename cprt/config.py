@@ -33,6 +33,7 @@ def option(
     """A field of an options dataclass: its line in ``--help``, its default (none: required), ``choices``.
 
     Its value keeps the rules that stand in ``metadata``, such as ``least`` (``cprt.values``).
+    ``made_by`` says which command makes the files that it names, for whoever has not run it yet.
     An option ``out`` that names a folder says by ``writes`` what the command leaves there (``check_output``).
     """
     about = {"help": help, **metadata}
@@ -58,6 +59,10 @@ def parse(
     class Usage(Exception):
         """What is wrong with the command line itself."""
 
+    class Formatter(argparse.ArgumentDefaultsHelpFormatter):
+        def _get_help_string(self, action: argparse.Action) -> str | None:
+            return action.help if action.default in (None, []) else super()._get_help_string(action)
+
     class Parser(TrlParser):
         def error(self, message: str) -> NoReturn:  # argparse would print the whole usage first
             raise Usage(f"{_unknown_option(self, argv or ())}{message} (see --help)")
@@ -76,9 +81,9 @@ def parse(
     parser = Parser(
         kinds,
         prog=prog,
-        description=description,
+        description=description and description.replace("``", ""),
         allow_abbrev=False,
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=Formatter,
     )
     parser.add_argument("--config", metavar="YAML", help="values for any of the options; options given here win")
     config, argv = _take_config(argv)
@@ -111,6 +116,9 @@ def parse(
                 raise InputError(f"{field.name}: {value!r} holds a NUL character, or is not UTF-8")
             if value == "" and field.default != "":  # a variable of the shell that is not set
                 raise InputError(f"{field.name}: is empty")
+            for path in (value if isinstance(value, list) else [value]) if "made_by" in field.metadata else ():
+                if path is not None and not os.path.exists(path):
+                    raise InputError.at(path, f"{os.strerror(errno.ENOENT)}; {field.metadata['made_by']} makes it")
             if field.name == "out" and row.out is not None:
                 read = {name: value for name, value in vars(row).items() if name != "out"}
                 check_output(prog or "", row.out, field.metadata.get("writes"), {**read, "config": config})
@@ -133,7 +141,7 @@ def _near_option(word: str, options: Iterable[str]) -> str:
     return suggestion(given, [name for name in options if "-" not in name], "--")
 
 
-_OURS = ("writes", *RULES)  # of a field's metadata, and no business of argparse
+_OURS = ("writes", "made_by", *RULES)  # of a field's metadata, and no business of argparse
 
 
 _STRICT: dict[str, Callable[[str], Any]] = {"int": whole, "float": number}

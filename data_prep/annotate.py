@@ -21,14 +21,14 @@ from cprt.answers import STATUSES
 from cprt.answers.labels import read_stage1, read_stage2
 from cprt.answers.thinking import without_thinking
 from cprt.config import option, parse, run
-from cprt.errors import InputError
+from cprt.errors import InputError, printable
 from cprt.images import ImageIndex, check_images, fit, image_size
 from cprt.models.ask import Model, ask, open_models, raise_first
 from cprt.models.missing import Missing, hash_photos
 from cprt.models.outcome import Outcome, Status, find_outcomes, with_status
 from cprt.models.response_cache import ResponseCache
 from cprt.models.spec import ModelSpec, Request, read_specs
-from cprt.pages.words import first_few
+from cprt.pages.words import cut, first_few
 from cprt.prompts import digest
 from cprt.provenance import sign, write_run
 from cprt.records import write_json, write_jsonl
@@ -93,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     inputs = {"input": args.input} if args.input else {}
     write_run("cprt annotate", out, config, inputs, taxonomy=taxonomy.digest, prompts=prompts, report=report)
     raise_first(model.stopped for model in models)
-    _print(report, out)
+    _print(report, rows, out)
     if all(row["status"] == "error" for annotated in rows.values() for row in annotated):
         raise InputError(f"{out}: every photo ended in an error (the first: {rows[specs[0].name][0]['error']})")
 
@@ -115,7 +115,7 @@ def find_photos(images: str, input: str | None, limit: int | None = None) -> lis
             raise InputError.at(where, f"{Path(path).stem!r} is there twice")
         photos[Path(path).stem] = path
     if not photos:
-        raise InputError(f"{input or images}: has no photos")
+        raise InputError.at(input or images, "holds no images")
     chosen = sorted(photos.items())[:limit]
     check_images(index.root, [path for _, path in chosen], decode=False)
     return [Photo(id, index.root / path) for id, path in chosen]
@@ -248,9 +248,13 @@ def _answers(out: Path, spec: ModelSpec) -> Path:
     return out / "answers" / f"{spec.name}.jsonl"
 
 
-def _print(report: Mapping[str, Any], out: Path) -> None:
+def _print(report: Mapping[str, Any], rows: Mapping[str, list[dict[str, Any]]], out: Path) -> None:
     for name, counts in report["annotators"].items():
         print(f"{name}: " + ", ".join(f"{count} {status}" for status, count in counts.items()))
+        first = next((row for row in rows[name] if row["status"] == "unparsed"), None)
+        if first is not None:
+            answer = first["stage1"] if first["stage2"] is None else first["stage2"]
+            print(f"  the first unparsed answer: {printable(cut(' '.join((answer or '').split()), 160))}")
     print(f"{out / 'consensus.jsonl'}: {report['consensus']} of {report['photos']} photos")
     left = [row["id"] for row in report["without_consensus"]]
     if left:

@@ -25,11 +25,13 @@ from eval.measures import HEADS, against, another_judge, judge_name, labels_of, 
 
 @dataclass
 class MetricsArguments:
-    predictions: str = option("predictions.jsonl")
-    labels: str = option("labels.jsonl with the truth")
+    predictions: str = option("predictions.jsonl", made_by="cprt eval")
+    labels: str = option("labels.jsonl with the truth", made_by="cprt labels")
     out: str = option("metrics.json to write")
     against: str | None = option("predictions.jsonl of another judge: a paired test of the difference", None)
-    calibrate: str | None = option("the judge's predictions for hold-out photos, to calibrate its scores on", None)
+    calibrate: str | None = option(
+        "the judge's predictions for hold-out photos, to calibrate its scores on", None, made_by="cprt eval"
+    )
     calibrate_labels: str | None = option("labels.jsonl of these hold-out photos", None)
     resamples: int = option("bootstrap resamples; 0: no intervals", 1000, least=0, most=100_000)
     seed: int = option("of the resamples and of the sampled pairs", 0, least=0)

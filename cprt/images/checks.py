@@ -54,7 +54,9 @@ def find_faults(paths: Sequence[Path], decode: bool = True) -> dict[Path, InputE
 
 def in_parallel(work: Callable[[T], R], items: Sequence[T], desc: str, workers: int | None = None) -> Iterator[R]:
     """``in_order`` with a bar."""
-    yield from tqdm(in_order(work, items, workers), total=len(items), desc=desc, unit="photo", leave=False)
+    yield from tqdm(
+        in_order(work, items, workers), total=len(items), desc=desc, unit="photo", leave=False, disable=not items
+    )
 
 
 def in_order(work: Callable[[T], R], items: Iterable[T], workers: int | None = None) -> Iterator[R]:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
+from cprt.models.rate_limiter import root_cause, system_words
+
 _TRIES = 3  # failures in a row after which nobody waits any longer
 _SECONDS = 10  # to connect; the library has no limit, and a network that swallows packets takes minutes
 
@@ -35,7 +37,7 @@ def limit_patience() -> None:
                 if failures < _TRIES:
                     raise
                 # The one error that the library takes as final, and after which it looks into the cache.
-                raise OfflineModeIsEnabled(f"{request.url.host} cannot be reached ({error})") from error
+                raise OfflineModeIsEnabled(_unreachable(request.url.host, error)) from error
             failures = failures + 1 if response.status_code >= 500 else 0
             if failures >= _TRIES:
                 response.read()
@@ -52,6 +54,7 @@ def limit_patience() -> None:
 
 def reason(error: BaseException) -> str:
     """What went wrong, in one line: the Hub's own words where it gave any, else the first line of ``error``."""
+    import httpx2
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
 
     for cause in _chain(error):
@@ -68,8 +71,14 @@ def reason(error: BaseException) -> str:
             if cause is not error and isinstance(error, ValueError):  # it tells what its check of a card found
                 said = said or str(error)
             return _line(f"the Hub answered {cause.response.status_code}" + (f": {said}" if said else ""))
+    if isinstance(error, httpx2.TransportError):
+        return _line(_unreachable(error.request.url.host, error))
     first, *rest = str(error).strip().splitlines() or [type(error).__name__]
     return _line(" ".join([first, *rest]) if first.endswith(":") else first)
+
+
+def _unreachable(host: str, error: Exception) -> str:
+    return f"{host} cannot be reached ({system_words(root_cause(error)) or error})"
 
 
 def may_pass(error: BaseException) -> bool:

@@ -41,8 +41,12 @@ from eval.agreement.rows import Row, assemble, read_annotations, read_answers
 @dataclass
 class AgreementArguments:
     out: str = option("agreement.json to write")
-    answers: list[str] = option("CSV files of annotator, kind, image and the taxonomy's keys", factory=list)
-    annotations: list[str] = option("annotations.jsonl files made by cprt annotate", factory=list)
+    answers: list[str] = option(
+        "CSV files of annotator, kind, image and the taxonomy's keys", factory=list, made_by="cprt survey"
+    )
+    annotations: list[str] = option(
+        "annotations.jsonl files made by cprt annotate", factory=list, made_by="cprt annotate"
+    )
     resamples: int = option("bootstrap resamples of images; 0: no intervals", 1000, least=0, most=100_000)
     seed: int = option("seed of the resamples", 0, least=0)
     taxonomy: str | None = option("YAML that extends the published taxonomy", None)

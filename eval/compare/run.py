@@ -30,9 +30,11 @@ from eval.runs import find_runs, predictions_of, read_runs
 @dataclass
 class CompareArguments:
     runs: list[str] = option(
-        "folders that cprt eval wrote, or files of predictions; the first is what others are held against", filled=True
+        "folders that cprt eval wrote, or files of predictions; the first is what others are held against",
+        filled=True,
+        made_by="cprt eval",
     )
-    labels: str = option("labels.jsonl that they were evaluated on")
+    labels: str = option("labels.jsonl that they were evaluated on", made_by="cprt labels")
     out: str = option("folder to write", writes=("compare.json", "report.html", "*.png"))
     against: str | None = option("name of the run that others are held against, or all for every pair", None)
     resamples: int = option("bootstrap resamples", 2000, least=1, most=100_000)

@@ -44,7 +44,7 @@ from eval.tables import write_table
 
 @dataclass
 class CounterfactualArguments:
-    labels: str = option("labels.jsonl with the truth of every attribute")
+    labels: str = option("labels.jsonl with the truth of every attribute", made_by="cprt labels")
     images: str = option("folder that holds images/, or images/ itself")
     out: str = option(
         "folder to write",
@@ -54,7 +54,9 @@ class CounterfactualArguments:
         "judges that choose the photos: folders that cprt eval wrote, or files of predictions", factory=list
     )
     ask: list[str] = option("folders that cprt eval wrote, one for each model and prompt that is asked", factory=list)
-    runs: list[str] = option("in place of both: folders whose judges choose the photos and are asked", factory=list)
+    runs: list[str] = option(
+        "in place of both: folders whose judges choose the photos and are asked", factory=list, made_by="cprt eval"
+    )
     control: bool = option("ask the plain question again too: how far a judge differs from itself", True)
     annotations: str | None = option("VISPR's annotations: where they name a fingerprint, biometrics stay", None)
     size: int = option("photos", 100, least=1)

@@ -124,7 +124,9 @@ def report(summary: Mapping[str, Any], out: Path) -> None:
     for name, count in selection["confident_alone"].items():
         print(f"  {name}: confident on {count} of {selection['labels']}")
     if selection["unfilled"]:
-        print(f"  {selection['unfilled']} fewer than asked for: there are {selection['available']}")
+        there = ", ".join(f"{count} {group}" for group, count in selection["available"].items())
+        share = f"of 'other' no more than {selection['wanted']['other']} are taken (--share)"
+        print(f"  {selection['unfilled']} fewer than asked for: there are {there}, and {share}")
     rows = [["run", "photos", "n", "before", "again", "after", "change (truth)", "net change", "level falls (truth)"]]
     for name, group, part in parts(summary):
         change = f"{_interval_of(part, 'change')} ({show(part['truth_change'], form='+.3f')})"

@@ -51,8 +51,10 @@ class ScoreArguments:
         "advise what to hide until this level is reached; null: until it is milder", None, least=2, most=4
     )
     until_score: float | None = option("advise until the score is below this", None, above=0, most=1)
-    threshold_from: str | None = option("predictions.jsonl on the hold-out: choose flag_above from it", None)
-    threshold_labels: str | None = option("labels.jsonl with the hold-out's truth", None)
+    threshold_from: str | None = option(
+        "predictions.jsonl on the hold-out: choose flag_above from it", None, made_by="cprt eval"
+    )
+    threshold_labels: str | None = option("labels.jsonl with the hold-out's truth", None, made_by="cprt pairs")
     recall: float = option("share of the hold-out's level-1 photos to be flagged", 0.9, above=0, most=1)
     population: list[float] = option(
         "shares of levels 1 to 4 among the photos to come, to re-weight precision; none: as labelled", factory=list

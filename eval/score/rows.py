@@ -195,9 +195,10 @@ def beside(row: dict[str, Any], shown: Any) -> list[str]:
     if told:
         low, high = map(shown, told["band"])
         held = "90%" if told["band_calibrated"] else "its own 90%"
-        said += [f"{held}: {low} to {high}", f"level {told['level']} with {told['level_probability']:.0%}"]
+        outside = "" if told["band"][0] <= told["score"] <= told["band"][1] else ", the mean outside by unlikely lists"
+        said += [f"{held}: {low} to {high}{outside}", f"level {told['level']} with {told['level_probability']:.0%}"]
         if told["uncertain"]:
-            said.append(f"above the threshold with {told['exceeds']:.0%}")
+            said.append(f"above the threshold with {int(100 * told['exceeds'] + 1e-9)}%")  # 94.8% is not yet sure
     if row["score"] != row["flag_score"] and not row["contradiction"]:
         said.append(f"states {shown(row['score'])}, level {row['level']}")
     if told and told["list_mass"] < FEW:

@@ -218,7 +218,7 @@ def _finish(args: ScoreArguments, rows: Rows, asked: bool, stopped: Stopped | No
     counts = Counter(row["status"] for row in rows)
     shown = tally((row["status"], row["error"]) for row in rows)
     flagged = sum(row["flagged"] is True for row in rows)
-    flags = "" if args.flag_above is None else f"; {flagged} flagged (score {args.flag_above} or more)"
+    flags = "" if args.flag_above is None else f"; {flagged} flagged (score {args.flag_above:g} or more)"
     unsure = sum(map(is_uncertain, rows))
     flags += f"; {counted(unsure, 'photo')} too near the threshold to tell: look at these first" if unsure else ""
     against = sum(row["contradiction"] is True for row in rows)

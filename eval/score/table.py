@@ -74,7 +74,8 @@ def _details(row: dict[str, Any], taxonomy: Taxonomy) -> list[str]:
     if goes_by_lists(row):
         most = row["probable"]["attributes"][:5]
         parts = [f"{one['key']} {one['probability']:.0%} {shown(one['score_without'])}" for one in most]
-        lines.append(f"how probable what carries most is, and the score without it: {', '.join(parts) or 'nothing'}")
+        if parts:
+            lines.append(f"how probable what carries most is, and the score without it: {', '.join(parts)}")
     elif row["attributes"]:
         parts = [f"{one['key']} {shown(one['score_without'])}" for one in row["attributes"]]
         made = f"{shown(row['advice']['composed_score'])}, level {row['advice']['composed_level']}"
@@ -85,7 +86,8 @@ def _details(row: dict[str, Any], taxonomy: Taxonomy) -> list[str]:
         lines.append("attributes: its list cannot be read (a doubled or unknown name)")
     if steps := steps_to_hide(row):
         keys = ", then ".join(step["hide"] for step in steps)
-        lines.append(f"hide {keys}: {shown(steps[-1]['score'])}, level {steps[-1]['level']}")
+        mean, likeliest = ("mean ", "likeliest ") if goes_by_lists(row) else ("", "")
+        lines.append(f"hide {keys}: {mean}{shown(steps[-1]['score'])}, {likeliest}level {steps[-1]['level']}")
     return lines
 
 

@@ -51,7 +51,7 @@ class Threshold:
     def __str__(self) -> str:
         mix = " / ".join(f"{share:.0%}" for share in self.population)
         line = (
-            f"flag_above {self.score} by the {self.by} score: recall of level 1 "
+            f"flag_above {math.floor(self.score * 1e6 + 1e-6) / 1e6:g} by the {self.by} score: recall of level 1 "
             f"{show(self.recall, self.recall_interval)}, precision {show(self.precision, self.precision_interval)} "
             f"where levels 1 to 4 are {mix} of the photos "
             f"({self.flagged} of {self.rows} labelled photos flagged, {self.level_1} are of level 1; "

@@ -39,6 +39,33 @@ class Options:
 
 
 @dataclass
+class Made:
+    truth: str = option("what `they` say", made_by="cprt labels")
+    runs: list[str] = option("none: all", factory=list, made_by="cprt eval")
+    size: int = option("how many", 3)
+
+
+def test_what_is_not_there_says_which_command_makes_it(tmp_path: Path):
+    there = str(tmp_path)
+    for words, said in (
+        (["--truth", "gone.jsonl"], "gone.jsonl: No such file or directory; cprt labels makes it"),
+        (["--truth", there, "--runs", there, "gone"], "gone: No such file or directory; cprt eval makes it"),
+    ):
+        with pytest.raises(InputError) as caught:
+            parse(Made, words)
+        assert str(caught.value) == said
+    assert parse(Made, ["--truth", there])[0] == Made(there)
+
+
+def test_help_shows_neither_marks_nor_defaults_that_say_nothing(capsys):
+    with pytest.raises(SystemExit):
+        parse(Made, ["--help"], description="``cprt x``: about ``this``.")
+    said = capsys.readouterr().out
+    assert "cprt x: about this." in said and "(default: 3)" in said
+    assert not any(mark in said for mark in ("``", "(default: None)", "(default: [])"))
+
+
+@dataclass
 class Words:
     paths: list[str] = field(default_factory=list, metadata={"positional": True, "metavar": "PATH", "help": "photos"})
     out: str | None = None

@@ -188,7 +188,7 @@ def test_a_changed_photo_and_an_extended_taxonomy_are_asked_anew(tmp_path: Path)
     assert len(read(tmp_path / "out")) == 3
 
 
-def test_cut_off_answers_are_unparsed_and_a_cut_off_stage_one_goes_no_further(photos: Path, tmp_path: Path):
+def test_cut_off_answers_are_unparsed_and_a_cut_off_stage_one_goes_no_further(photos: Path, tmp_path: Path, capsys):
     with Misbehaving(lambda body: (annotate(body)[0], "length")) as server:
         main([*config(tmp_path, photos, server.url, "one", max_new_tokens=30), "--limit", "4"])
         assert len(server.bodies) == 4
@@ -197,6 +197,8 @@ def test_cut_off_answers_are_unparsed_and_a_cut_off_stage_one_goes_no_further(ph
         ("unparsed", "stage 1: cut off at 30 tokens", None)
     }
     assert all(row["stage1"] for row in rows)
+    (said,) = re.findall(r"  the first unparsed answer: (.*)", capsys.readouterr().out)
+    assert len(said) <= 160 and " ".join(rows[0]["stage1"].split()).startswith(said[:100])
 
 
 # --- What is asked -----------------------------------------------------------------------------------------------
@@ -258,7 +260,7 @@ def test_ids_choose_the_photos(photos: Path, tmp_path: Path):
         ("photo_000\nphoto_777\n", "there is no photo 'photo_777'"),
         ("photo_000\nphoto_000.png\n", "'photo_000' is there twice"),
         ("../../etc/passwd\n", "is not a file name inside the image folder"),
-        ("\n", "has no photos"),
+        ("\n", "holds no images"),
         (None, "No such file"),
     ],
 )

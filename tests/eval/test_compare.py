@@ -450,7 +450,7 @@ def test_other_labels_are_refused(folders, tmp_path):
 @pytest.mark.parametrize(
     ("more", "complaint"),
     [
-        (["--runs", "nowhere"], "nowhere: no such folder"),
+        (["--runs", "nowhere"], "nowhere: No such file or directory; cprt eval makes it"),
         (["--runs", "tests"], "tests: holds no predictions.jsonl"),
         (["--thumbnails", "true"], "thumbnails needs images"),
         (["--images", "x"], "images goes with thumbnails"),

@@ -290,7 +290,8 @@ def test_a_local_run_is_repeated_with_its_own_model_and_adapter(demo_base, adapt
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert summary["selection"]["unfilled"] == 99 and summary["runs"]["run"]["all"]["change"] is None
     assert summary["runs"]["run"]["all"]["ci"]["unmoved"] is None
-    assert "99 fewer than asked for" in capsys.readouterr().out
+    held = "0 other, and of 'other' no more than 20 are taken (--share)"
+    assert re.search(rf"99 fewer than asked for: there are \d face, \d id, {re.escape(held)}", capsys.readouterr().out)
     record["adapter"] = "0" * 64
     (tmp_path / "run" / "run.json").write_text(json.dumps(record))
     with pytest.raises(InputError, match="field 'adapter': the adapter .* has changed since"):
@@ -392,7 +393,7 @@ def test_runs_that_cannot_be_repeated_as_they_were_are_refused(options, tmp_path
 
     guided = str(tmp_path / "guided")
     assert f"{guided}: is there twice" in complaint("--runs", guided, guided + "/")
-    assert "nowhere: no such folder or file" in complaint("--runs", str(tmp_path / "nowhere"))
+    assert "nowhere: No such file or directory; cprt eval makes it" in complaint("--runs", str(tmp_path / "nowhere"))
     none = "on no photo are all runs within 0 of the truth (each alone: guided on 0, zero on 0)"
     assert none in complaint("--confidence", "0")
     write_jsonl(tmp_path / "silent.jsonl", [Prediction("31", "m", "p", "refused")])

@@ -47,6 +47,7 @@ from eval.score.page import COLUMNS, page
 from eval.score.photos import Photo, find_photos
 from eval.score.rows import beside, score_row
 from eval.score.run import main, settle
+from eval.score.table import show_table
 from eval.score.threshold import choose, reweighted_precision
 
 PASSPORT = {"attributes": ["gov_ids", "biometrics", "age"], "level": 1, "score": 0.85}
@@ -450,6 +451,21 @@ def test_photos_that_the_model_is_not_sure_of_are_looked_at_first(tmp_path):
     )  # of equally probable levels the more severe
 
 
+def test_what_is_nearly_sure_or_outside_its_band_is_said_so(capsys):
+    """94.8% is below the 95% asked for; a mean may lie outside the middle 90%; what hiding leaves is a mean."""
+    taxonomy, answer = Taxonomy.default(), Answer("ok", 0.711, 1, 1, ("gov_ids",))
+    args = ScoreArguments(["x"], structured=True, flag_above=0.7, flag_by="expected")
+    for share, said in ((0.948, ["above the threshold with 94%"]), (0.96, ["0.711 to 0.711, the mean outside by unl"])):
+        outcome = Outcome("ok", "{}", answer, response=Response("{}", lists={"gov_ids": share, "": 1 - share}))
+        row = score_row(Photo("p", "0.png"), outcome, args, taxonomy)
+        assert all(part in "; ".join(beside(row, format_score)) for part in said)
+        show_table([row], taxonomy, flagging=True, full=True)
+        assert "hide gov_ids: mean 0.000, likeliest level 4" in capsys.readouterr().out
+    nothing = Outcome("ok", "{}", Answer("ok", 0.0, 4, 4, ()), response=Response("{}", lists={"": 1.0}))
+    show_table([score_row(Photo("p", "0.png"), nothing, args, taxonomy)], taxonomy, flagging=True, full=True)
+    assert "how probable" not in capsys.readouterr().out
+
+
 def test_a_row_says_where_the_lists_that_were_found_hold_little():
     answer, args = Answer("ok", 0.711, 1, 1, ("gov_ids",)), ScoreArguments(["x"], structured=True, flag_by="expected")
     for mass, said in ((0.4, True), (0.6, False)):
@@ -773,6 +789,9 @@ def test_the_threshold_is_chosen_by_the_score_that_flags(tmp_path, capsys):
     assert capsys.readouterr().out.startswith("flag_above 0.75 by the severe score: recall of level 1 1.000")
     main([*chosen, "--recall", "1", "--flag_by", "stated"])
     assert capsys.readouterr().out.startswith("flag_above 0.4 by the stated score: recall of level 1 1.000")
+    write_jsonl(tmp_path / "p.jsonl", [replace(rows[0], composed_score=0.6912783857681064), *rows[1:]])
+    main([*chosen, "--recall", "1"])  # never above what was found, so that it flags the same photos
+    assert capsys.readouterr().out.startswith("flag_above 0.691278 by the severe score: recall of level 1 1.000")
     write_jsonl(tmp_path / "p.jsonl", [replace(row, composed_score=None) for row in rows])
     main([*chosen, "--recall", "1"])
     said = capsys.readouterr()

@@ -34,7 +34,7 @@ def download(root: str) -> None:
         found = HfApi().dataset_info(REPO)
         snapshot_download(REPO, repo_type="dataset", revision=found.sha, local_dir=root, allow_patterns="*.csv")
     except (OSError, ValueError, HTTPError) as error:
-        raise InputError(f"{REPO}: {reason(error)}") from error
+        raise InputError(f"{REPO}: {reason(error)}; or put its CSV files in {root} yourself") from error
     licence = found.card_data.get("license") if found.card_data else None
     print(f"{root}: the tables of {REPO} at {found.sha}; licence by its card: {licence or 'none is stated'}")
 

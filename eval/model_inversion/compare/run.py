@@ -52,7 +52,7 @@ _FOLDERS = ("standard", "target", "naturals", "naturals_target", "others", "natu
 class CompareArguments:
     out: str = option("folder to write", writes=("compare.*", "false_positives.csv"))
     setups: str | None = option("YAML list of set-ups and their files", None)
-    runs: list[str] = option("folders that cprt mi wrote, in place of setups", factory=list)
+    runs: list[str] = option("folders that cprt mi wrote, in place of setups", factory=list, made_by="cprt mi")
     collection: str | None = option("folder of the public collection: its own verdicts, alone or beside runs", None)
     download: bool = option("fetch the tables of the public collection from the Hub into that folder first", False)
     standard: str | None = option("with runs: folder of SETUP/prediction.csv by E", None)

@@ -170,9 +170,10 @@ def _print(judge: str, setup: Setup, summary: Mapping[str, Any]) -> None:
     def rate(of: Mapping[str, Any], name: str) -> str:
         return show(of[name], of["ci"][name])
 
+    accuracy = rate(summary, "attack_accuracy") if summary["answered"] else "-"  # unread replies count as no elsewhere
     hits, alarms = (controls[kind] for kind in ("positive", "negative"))
     print(
-        f"{judge}, {setup.id}: attack accuracy {rate(summary, 'attack_accuracy')} of {summary['n']:,} ({labels}); "
+        f"{judge}, {setup.id}: attack accuracy {accuracy} of {summary['n']:,} ({labels}); "
         f"controls: hit rate {rate(hits, 'hit_rate')} of {hits['n']}, false alarms "
         f"{rate(alarms, 'false_alarm_rate')} of {alarms['n']}"
     )

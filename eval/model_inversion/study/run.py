@@ -41,7 +41,7 @@ answers with anybody's.
 
 @dataclass
 class StudyArguments:
-    runs: str = option("folder that cprt mi wrote, with its panels")
+    runs: str = option("folder that cprt mi wrote, with its panels", made_by="cprt mi")
     out: str = option("folder of the study", writes=("sheets", "key.csv", "instruction.txt", "raters", "study.json"))
     answers: list[str] = option("filled sheets; without them the study is drawn", factory=list)
     reconstructions: int = option("reconstructions to draw, evenly over set-ups", 200, least=1)

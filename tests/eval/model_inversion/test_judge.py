@@ -460,7 +460,7 @@ def test_classes_with_few_references_cost_no_rate(tmp_path: Path, pad: bool):
             assert len(of_class) == 4 and len(set(of_class)) == ((2 - (row["kind"] == "positive")) if repeated else 4)
 
 
-def test_an_endpoint_that_always_fails_gives_only_errors_and_no_success(setups: Path, tmp_path: Path):
+def test_an_endpoint_that_always_fails_gives_only_errors_and_no_success(setups: Path, tmp_path: Path, capsys):
     for limit, complaint in (("4", "every query ended in an error"), ("12", "one: the endpoint keeps failing")):
         with Misbehaving(judge, lambda who, earlier: "500") as server, pytest.raises(InputError, match=complaint):
             main(
@@ -472,6 +472,7 @@ def test_an_endpoint_that_always_fails_gives_only_errors_and_no_success(setups: 
                     "0" if limit == "4" else "9",
                 ]
             )
+        assert (": attack accuracy - of 4 (0 yes, " in capsys.readouterr().out) is (limit == "4")
         for name in ("one", "two"):
             said = summary(tmp_path / limit / "out", name)
             assert said["counts"]["error"] == said["n"] == int(limit) and said["attack_accuracy"] == 0.0
