@@ -224,12 +224,15 @@ def column(predictions: Iterable[Prediction], name: str) -> dict[str, Any]:
     return {row.id: value for row in predictions if row.status == "ok" and (value := getattr(row, name)) is not None}
 
 
-def read_annotations(path: str | Path) -> list[tuple[int, Annotation]]:
-    """(line, row) of the rows that ``cprt annotate`` writes. Raises InputError, also for a file without rows."""
+def read_annotations(path: str | Path, keys: Collection[str]) -> list[tuple[int, Annotation]]:
+    """(line, row) of the rows that ``cprt annotate`` writes, with a label for each of ``keys``.
+
+    Raises InputError, also for a file without rows.
+    """
 
     def wrong(row: Annotation) -> Wrong:
         if (row.status == "ok") == (row.labels is not None):
-            return None
+            return wrong_labels(row.labels, keys)
         return "labels", "must be an object where status is ok, null elsewhere"
 
     return _rows(path, Annotation, wrong)

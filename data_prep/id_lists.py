@@ -37,11 +37,17 @@ def read_ids(path: str | Path) -> list[tuple[int, str]]:
         lines = enumerate(map(str.strip, read_text(path).split("\n")), start=1)
         found = [(number, line.removeprefix("annotations/").removesuffix(".json")) for number, line in lines if line]
     ids: list[tuple[int, str]] = []
-    for number, id in found:
-        if not isinstance(id, str) or not id.strip():
-            raise InputError.at(path, "is missing" if id is None else "must be a non-empty text", number, "id")
+    for number, stated in found:
+        if (id := as_id(stated)) is None:
+            raise InputError.at(path, "is missing" if stated is None else "must be a non-empty text", number, "id")
         ids.append((number, id))
     return ids
+
+
+def as_id(stated: Any) -> str | None:
+    """An id as files have it: a text, or a whole number; None for anything else."""
+    id = str(stated) if isinstance(stated, int) and not isinstance(stated, bool) else stated
+    return id if isinstance(id, str) and id.strip() else None
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,9 @@ from cprt.records import write_json, write_jsonl
 from cprt.scoring import severity
 from cprt.taxonomy import LEVELS, Taxonomy
 from cprt.values import read_fields
+from cprt.vispr import LABEL
 from data_prep.labels.files import Stated, read_bench
-from data_prep.vispr import LABEL, ODD, SPLITS, VisprRow, read_vispr
+from data_prep.vispr import ODD, SPLITS, VisprRow, read_vispr
 
 DEFAULT_MAP = Path(__file__).with_name("vispr_map.yaml")
 RULES = ("sensitive", "safe", "level_2_without_face")

@@ -1,11 +1,10 @@
-"""VISPR as it lies on disk: split lists, annotations in both of their layouts, and the photos they speak of.
+"""VISPR as it lies on disk: split lists, annotations, and the photos they speak of.
 
 A collection is a folder with ``images/val2017/``, ``annotations/val2017/`` and, if it came along, ``val2017.txt``.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,24 +12,11 @@ from typing import Any
 from cprt.errors import InputError
 from cprt.files import is_safe_path, read_text
 from cprt.images import ImageIndex
-from cprt.records import read_json
-from cprt.values import read_fields, ruled
+from cprt.vispr import read_annotation
 
 SPLITS = ("train", "val", "test")
 SAFE = "a0_safe"
 ODD = ("missing_images", "missing_annotations", "unlisted", "contradictory")
-LABEL = re.compile(r"a\d+_\w+")
-
-
-@dataclass(frozen=True)
-class _Annotation:
-    """A file of VISPR's, in either layout: ``labels``, a list, or ``attributes``, lists by category."""
-
-    image_path: str = ruled(holds=(is_safe_path, "a path inside the collection"))
-    id: Any = None
-    safe: bool = False
-    labels: list[Any] | None = None
-    attributes: dict[str, list[Any]] | None = None
 
 
 @dataclass(frozen=True)
@@ -121,22 +107,3 @@ def _read_list(path: Path, name: str) -> list[str]:
     if not lines:
         raise InputError.at(path, "has no lines")
     return list(lines)
-
-
-def read_annotation(path: Path, id: str) -> tuple[str, list[str], bool]:
-    """Image path, labels (each once, in their order) and the safe flag of one annotation. Raises InputError."""
-    stated = read_fields(_Annotation, read_json(path), path, loose=True)
-    if str(stated.id or id) != id:
-        raise InputError.at(path, f"{stated.id!r} is not the file's name", field="id")
-    if stated.labels is None and stated.attributes is None:
-        raise InputError.at(path, "is missing, and so is `attributes`", field="labels")
-    groups = {"labels": stated.labels or []}
-    groups |= {f"attributes.{category}": values for category, values in (stated.attributes or {}).items()}
-    for field, values in groups.items():
-        for label in values:
-            if not isinstance(label, str) or not LABEL.fullmatch(label):
-                raise InputError.at(path, f"{label!r} is not a label such as a9_face_complete", field=field)
-    labels = list(dict.fromkeys(label for values in groups.values() for label in values))
-    if not labels and not stated.safe:
-        raise InputError.at(path, "is empty, and `safe` is not true", field="labels")
-    return stated.image_path, labels, stated.safe

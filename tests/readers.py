@@ -38,11 +38,11 @@ from cprt.records import (
 )
 from cprt.tables import read_csv
 from cprt.taxonomy import Taxonomy
+from cprt.vispr import read_annotation
 from data_prep.download import DownloadRecord
 from data_prep.id_lists import read_ids
 from data_prep.labels.files import read_aliases, read_annotations, read_bench, read_table
 from data_prep.selection import read_map
-from data_prep.vispr import read_annotation
 from eval.agreement import rows as agreement
 from eval.counterfactual import run as counterfactual
 from eval.counterfactual.cases import read_fingerprints
@@ -213,7 +213,7 @@ def _downloads(path: Path) -> Any:
 
 
 def _fingerprints(path: Path) -> Any:
-    return read_fingerprints(str(_folder(path, "a.json")))
+    return read_fingerprints(str(_folder(path, "a.json")), {"a"})
 
 
 def _adapter(path: Path, name: str) -> Any:

@@ -93,7 +93,10 @@ def spread_of(
     settings = {"as chosen": first}
     for name, factors in _SETTINGS.items() if args.settings else ():
         for factor in factors:
-            value = type(getattr(args, name))(getattr(args, name) * factor)
+            chosen = getattr(args, name)
+            value: Any = max(1, int(chosen * factor)) if isinstance(chosen, int) else chosen * factor
+            if value == chosen:
+                continue
             changed = replace(args, **{name: value})
             settings[f"{name} {value:g}"] = lower(changed, embeddings if name in _AFTER_TRAINING else None)
 

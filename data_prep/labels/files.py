@@ -15,10 +15,11 @@ from cprt import records
 from cprt.annotation import consensus
 from cprt.errors import InputError
 from cprt.files import read_mapping
-from cprt.records import read_json, wrong_labels
+from cprt.records import read_json
 from cprt.tables import read_csv
 from cprt.taxonomy import LEVELS, Taxonomy
 from cprt.values import is_number, number, read_fields
+from data_prep.id_lists import as_id
 
 Aliases = Mapping[str, str]
 _NO_ATTRIBUTE = (
@@ -70,12 +71,10 @@ def read_annotations(path: str | Path, taxonomy: Taxonomy) -> tuple[list[Stated]
     answers: dict[str, dict[str, dict[str, float] | None]] = {}
     first_line: dict[str, int] = {}
     annotators: set[str] = set()
-    for line, row in records.read_annotations(path):
+    for line, row in records.read_annotations(path, taxonomy.keys):
         of_photo = answers.setdefault(row.id, {})
         if row.annotator in of_photo:
             raise InputError.at(path, f"{row.annotator!r} has answered {row.id!r} already", line, "annotator")
-        if (wrong := wrong_labels(row.labels, taxonomy.keys)) is not None:
-            raise InputError.at(path, wrong[1], line, wrong[0])
         of_photo[row.annotator] = row.labels
         first_line.setdefault(row.id, line)
         annotators.add(row.annotator)
@@ -147,9 +146,7 @@ def _number(cell: str) -> float | str:
 
 
 def _stated(where: str, id: Any, labels: dict[str, float], level: Any, score: Any) -> Stated:
-    if isinstance(id, int) and not isinstance(id, bool):
-        id = str(id)
-    if not isinstance(id, str) or not id.strip():
+    if (id := as_id(id)) is None:
         raise InputError.at(where, "must be a non-empty text", field="id")
     if level is not None and (not is_number(level) or level not in LEVELS):
         raise InputError.at(where, f"{level!r} is not 1, 2, 3 or 4", field="level")

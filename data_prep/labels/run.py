@@ -37,6 +37,10 @@ class LabelsArguments:
     card: bool = option("also draw NAME.card.png: photos a level and attribute (paper Fig. 7)", False)
     taxonomy: str | None = option("YAML that extends the published taxonomy", None)
 
+    def __post_init__(self) -> None:
+        if self.aliases and self.source == "annotations":
+            raise ValueError("aliases go with source bench or csv: annotations have the taxonomy's keys")
+
 
 def main(argv: Sequence[str] | None = None) -> None:
     (args,) = parse(LabelsArguments, argv, prog="cprt labels", description=__doc__)
@@ -87,7 +91,7 @@ def make_labels(
             continue
         id = Path(image).stem
         if id in seen:
-            raise InputError.at(row.where, f"{row.id!r} names the same image as {seen[id]}", field="id")
+            raise InputError.at(row.where, f"{row.id!r} has the id {id!r}, as {seen[id]} has", field="id")
         seen[id] = row.where
         labels.append(Label(id, image, row.labels, level, score, source))
     if not labels:

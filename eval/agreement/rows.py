@@ -56,14 +56,8 @@ def _label(cell: str, path: str | Path, line: int, key: str) -> float | None:
 
 def read_annotations(path: str | Path, taxonomy: Taxonomy) -> Iterator[Row]:
     """The rows of an annotations file, all of models. Raises InputError naming line and field."""
-    for line, row in records.read_annotations(path):
-        labels = row.labels or {}
-        for key, value in labels.items():
-            if key not in taxonomy.keys:
-                raise InputError.at(path, "is not an attribute of the taxonomy", line, f"labels.{key}")
-            if value is not None and (isinstance(value, bool) or value not in LABELS):
-                raise InputError.at(path, f"{value!r} is not 0, 0.5 or 1", line, f"labels.{key}")
-        values = [labels.get(key) for key in taxonomy.keys]
+    for line, row in records.read_annotations(path, taxonomy.keys):
+        values = [(row.labels or {}).get(key) for key in taxonomy.keys]
         yield Row(f"{path}:{line}", row.annotator, "model", image_name(row.id), values, row.status)
 
 

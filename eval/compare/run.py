@@ -44,8 +44,8 @@ class CompareArguments:
     taxonomy: str | None = option("YAML that extends the published taxonomy", None)
 
     def __post_init__(self) -> None:
-        if self.thumbnails and self.images is None:
-            raise ValueError("thumbnails needs images")
+        if self.thumbnails != (self.images is not None):
+            raise ValueError("thumbnails needs images" if self.thumbnails else "images goes with thumbnails")
 
 
 def main(argv: Sequence[str] | None = None) -> None:

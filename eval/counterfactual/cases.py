@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,9 @@ import numpy as np
 
 from cprt.errors import InputError
 from cprt.guidance.advice import compose
-from cprt.records import Label, Prediction, read_json
+from cprt.records import Label, Prediction
 from cprt.taxonomy import Taxonomy
+from cprt.vispr import read_annotation
 
 FACES, IDS = "biometrics", "gov_ids"
 GROUPS = ("face", "id", "other")
@@ -88,22 +89,14 @@ def select(cases: Sequence[Case], size: int, share: float, seed: int) -> tuple[l
     return sorted(chosen, key=lambda case: case.id), report
 
 
-def read_fingerprints(folder: str | None) -> set[str]:
-    """Stems of the photos whose VISPR annotation, anywhere under ``folder``, names a fingerprint.
+def read_fingerprints(folder: str | None, photos: Collection[str]) -> set[str]:
+    """Those of the ``photos``, stems, whose VISPR annotation, anywhere under ``folder``, names a fingerprint.
 
-    Both of VISPR's layouts: ``labels``, a list, and ``attributes``, lists by category. Raises InputError.
+    Raises InputError, also where none of them has an annotation there.
     """
     if folder is None:
         return set()
-    files = sorted(Path(folder).rglob("*.json"))
+    files = [file for file in sorted(Path(folder).rglob("*.json")) if file.stem in photos]
     if not files:
-        raise InputError.at(folder, "holds no annotations (*.json)")
-    return {file.stem for file in files if VISPR_FINGERPRINT in _named(read_json(file))}
-
-
-def _named(annotation: Any) -> set[str]:
-    if not isinstance(annotation, dict):
-        return set()
-    attributes = annotation.get("attributes")
-    groups = [annotation.get("labels"), *(attributes.values() if isinstance(attributes, dict) else ())]
-    return {label for group in groups if isinstance(group, list) for label in group if isinstance(label, str)}
+        raise InputError.at(folder, f"holds an annotation (STEM.json) of none of the {len(photos)} photos")
+    return {file.stem for file in files if VISPR_FINGERPRINT in read_annotation(file, file.stem)[1]}

@@ -163,7 +163,7 @@ def choose(
         raise InputError(
             f"{args.labels}: on no photo are all runs within {args.confidence:g} of the truth (each alone: {counts})"
         )
-    fingerprints = read_fingerprints(args.annotations)
+    fingerprints = read_fingerprints(args.annotations, {Path(str(label.image)).stem for label in sure})
     cases = [make_case(label, fingerprints, taxonomy) for label in sure]
     cases, report = select(cases, args.size, args.share, args.seed)
     return cases, {"confident_in_every_run": len(sure), "confident_alone": alone, "labels": len(labels), **report}

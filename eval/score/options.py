@@ -78,6 +78,8 @@ class ScoreArguments:
             raise ValueError("thumbnails need --out NAME.html")
         if (self.threshold_from is None) != (self.threshold_labels is None):
             raise ValueError("threshold_from and threshold_labels need each other")
+        if self.population and self.threshold_from is None:
+            raise ValueError("population goes with threshold_from")
         if self.threshold_from and self.flag_above is not None:
             raise ValueError("flag_above is given, and threshold_from would choose another")
         if self.population and not (

@@ -30,12 +30,14 @@ IDS = ["2017_1", "val2017/2017_2.jpg", "2017_3.JPG"]
 def test_a_list_of_any_form(tmp_path: Path, name: str, content: str):
     (tmp_path / name).write_text(content, newline="")
     assert [id for _, id in read_ids(tmp_path / name)] == IDS
+    (tmp_path / "numbers.jsonl").write_text('{"id": 7}\n')  # as cprt labels reads them
+    assert read_ids(tmp_path / "numbers.jsonl") == [(1, "7")]
 
 
 @pytest.mark.parametrize(
     ("name", "content", "complaint"),
     [
-        ("a.jsonl", '{"id": 7}\n', "a.jsonl:1: field 'id': must be a non-empty text"),
+        ("a.jsonl", '{"id": true}\n', "a.jsonl:1: field 'id': must be a non-empty text"),
         ("a.jsonl", '{"id": "a"}\n{"name": "b"}\n', "a.jsonl:2: field 'id': is missing"),
         ("a.jsonl", "2017_1\n", "a.jsonl:1: "),
         ("a.json", '{"id": "a"}', "a.json: must be a JSON list of rows with an id"),

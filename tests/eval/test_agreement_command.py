@@ -272,6 +272,8 @@ def test_a_broken_csv_is_refused_with_its_line(tmp_path: Path, change: Any, comp
     [
         ({"labels": {"age": 0.7}}, r"field 'labels.age': 0.7 is not 0, 0.5 or 1"),
         ({"labels": {"age": True}}, r"field 'labels.age': True is not"),
+        ({"labels": dict.fromkeys(KEYS) | {"age": 1}}, rf"field 'labels.{KEYS[0]}': None is not"),  # as cprt labels
+        ({"labels": {"age": 1}}, rf"field 'labels.{KEYS[0]}': is missing"),
         ({"labels": {"pets": 1}}, r"field 'labels.pets': is not an attribute"),
         ({"labels": None}, r"field 'labels': must be an object where status is ok"),
         ({"status": "refused"}, r"field 'labels': must be an object where status is ok, null elsewhere"),

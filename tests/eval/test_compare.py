@@ -453,6 +453,7 @@ def test_other_labels_are_refused(folders, tmp_path):
         (["--runs", "nowhere"], "nowhere: no such folder"),
         (["--runs", "tests"], "tests: holds no predictions.jsonl"),
         (["--thumbnails", "true"], "thumbnails needs images"),
+        (["--images", "x"], "images goes with thumbnails"),
         (["--resamples", "0"], "resamples must be 1 to 100,000, not 0"),
         (["--against", "nobody"], "no run is called 'nobody'"),
     ],

@@ -360,17 +360,20 @@ def test_the_draw_depends_on_the_seed_and_not_on_the_order():
 def test_fingerprints_from_both_layouts_of_visprs_annotations(tmp_path):
     (tmp_path / "test2017").mkdir()
     for name, content in {
-        "a": {"labels": ["a7_fingerprint", "a9_face_complete"]},
-        "b": {"labels": ["a9_face_complete"]},
-        "c": {"attributes": {"biometric": ["a7_fingerprint"]}},
-        "d": {"labels": [], "safe": True},
-        "e": ["a7_fingerprint"],
+        "a": {"image_path": "a.jpg", "labels": ["a7_fingerprint", "a9_face_complete"]},
+        "b": {"image_path": "b.jpg", "labels": ["a9_face_complete"]},
+        "c": {"image_path": "c.jpg", "attributes": {"biometric": ["a7_fingerprint"]}},
+        "d": {"image_path": "d.jpg", "labels": [], "safe": True},
+        "of another kind": ["a7_fingerprint"],
     }.items():
         (tmp_path / "test2017" / f"{name}.json").write_text(json.dumps(content))
-    assert read_fingerprints(str(tmp_path)) == {"a", "c"}
-    assert read_fingerprints(None) == set()
-    with pytest.raises(InputError, match="holds no annotations"):
-        read_fingerprints(str(tmp_path / "nowhere"))
+    assert read_fingerprints(str(tmp_path), set("abcd")) == {"a", "c"} and read_fingerprints(None, {"a"}) == set()
+    for folder, photos in ((tmp_path / "nowhere", {"a"}), (tmp_path, {"elsewhere"})):
+        with pytest.raises(InputError, match="holds an annotation .* of none of the 1 photos"):
+            read_fingerprints(str(folder), photos)
+    (tmp_path / "test2017" / "b.json").write_text('{"image_path": "b.jpg", "labels": "a7_fingerprint"}')
+    with pytest.raises(InputError, match="b.json: field 'labels'"):
+        read_fingerprints(str(tmp_path), set("abcd"))
 
 
 # --- Bad input ---------------------------------------------------------------------------------------------------

@@ -927,6 +927,8 @@ def test_the_threshold_from_files_flags_the_photos(judge, folder, tmp_path, caps
 
 # --- Bad input ---------------------------------------------------------------------------------------------------
 
+_THRESHOLD = ["--threshold_from", "p.jsonl", "--threshold_labels", "l.jsonl"]
+
 
 @pytest.mark.parametrize(
     ("argv", "complaint"),
@@ -937,7 +939,8 @@ def test_the_threshold_from_files_flags_the_photos(judge, folder, tmp_path, caps
         (["x", "--threshold_from", "p.jsonl"], "threshold_from and threshold_labels need each other"),
         (["x", "--flag_above", "1.2"], "flag_above must be more than 0 and at most 1"),
         (["x", "--flag_above", "nan"], "'nan' is not a number"),
-        (["x", "--population", "1", "2"], "population: needs four shares"),
+        (["x", "--population", "1", "1", "1", "1"], "population goes with threshold_from"),
+        ([*_THRESHOLD, "--population", "1", "2"], "population: needs four shares"),
         (["x", "--population", "nan", "1", "1", "1"], "'nan' is not a number"),
         (["x", "--flag_by", "both"], "invalid choice: 'both'"),
         (["x", "--flag_by", "expected"], "flag_by expected needs --structured true"),

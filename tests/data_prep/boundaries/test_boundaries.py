@@ -280,6 +280,13 @@ def test_each_choice_of_ours_is_changed_alone(tmp_path: Path, capsys):
     assert f"{spread['lowest']:.3f} to {spread['highest']:.3f}" in capsys.readouterr().out
 
 
+def test_a_setting_that_cannot_be_changed_is_left_out(tmp_path: Path):
+    """Half of a batch of one is no batch, ten times no decay is none."""
+    options = ["--epochs", "1", "--settings", "true", "--seeds", "1", "--batch_size", "1", "--weight_decay", "0"]
+    changed = run(tmp_path, drawn((6, 6, 6, 6)), *options)["spread"]["settings"]["1"]["lower"]
+    assert [name for name in changed if "batch" in name or "decay" in name] == ["batch_size 2"]
+
+
 def colors_in(path: Path) -> set[int]:
     """Which levels' colours a picture holds (points may be see-through, over white)."""
     with Image.open(path) as image:

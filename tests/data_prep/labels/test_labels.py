@@ -137,7 +137,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("[]", "bench.json: has no rows"),
         ("", "bench.json:1: not valid JSON"),
         ([GOOD, GOOD], "bench.json: row 2: field 'id': '2017_1' is there already in row 1"),
-        ([GOOD, changed("id", "2017_1.jpg")], "row 2: field 'id': '2017_1.jpg' names the same image as"),
+        ([GOOD, changed("id", "2017_1.jpg")], "row 2: field 'id': '2017_1.jpg' has the id '2017_1', as "),
         ([GOOD, changed("id", "../../x")], "bench.json: row 2: field 'id': '../../x' is not a file name inside"),
         ([changed("id", None)], "bench.json: row 1: field 'id': must be a non-empty text"),
         ([changed("level", 5)], "bench.json: row 1: field 'level': 5 is not 1, 2, 3 or 4"),
@@ -251,6 +251,10 @@ def test_annotators_must_agree_on_1_and_a_missing_answer_leaves_no_consensus(col
     [
         (annotation("2017_1", "one", {"age": 0.7}), "annotations.jsonl:1: field 'labels.age': 0.7 is not 0, 0.5 or 1"),
         (annotation("2017_1", "one", {"ages": 1}), "annotations.jsonl:1: field 'labels.ages': is not an attribute"),
+        (
+            annotation("2017_1", "one", {"age": None}),  # type: ignore[dict-item]
+            "annotations.jsonl:1: field 'labels.age': None is not 0, 0.5 or 1",
+        ),
         (annotation("2017_1", "one", None), "annotations.jsonl:1: field 'labels': must be an object"),
         (annotation("2017_1", "one", {}) * 2, "jsonl:2: field 'annotator': 'one' has answered '2017_1' already"),
         (annotation("2017_1", "one", None, "error"), "annotations.jsonl: no photo has labels of all 1 annotators"),
@@ -261,3 +265,5 @@ def test_bad_annotations_are_named(collection: Path, text: str, complaint: str):
     with pytest.raises(InputError) as caught:
         from_file(collection, "annotations.jsonl", text, "--source", "annotations")
     assert complaint in str(caught.value)
+    with pytest.raises(InputError, match="aliases go with source bench or csv"):
+        from_file(collection, "annotations.jsonl", text, "--source", "annotations", "--aliases", "a.yaml")
