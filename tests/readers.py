@@ -177,7 +177,8 @@ _AGREEMENT = json.dumps(
 _WORDINGS = b"person:\n  text: Same?\n"
 _QUERIES = _jsonl(
     *(
-        dict(setup="s", kind=kind, file="a.png", images=[f"{kind}.png"], references=["b.png"], **{"class": "1"})
+        dict(setup="s", kind=kind, file="a.png", path="1/a.png", images=[f"{kind}.png"], references=["b.png"])
+        | {"class": "1"}
         for kind in ("reconstruction", "positive", "negative")
     )
 )

@@ -122,6 +122,10 @@ def check_effect(model: Any, folder: str | Path, batch: Mapping[str, torch.Tenso
 
     # Loading first: it may touch the base (four-bit weights are unpacked), and all three shall stand on the same.
     load_weights(model, folder, "reopened")
+    weights = dict(model.named_parameters())
+    for name in weights:
+        if ".reopened" in name:  # in the precision that was trained in: PEFT opens bfloat16 as float32
+            weights[name].data = weights[name].data.to(weights[name.replace(".reopened", f".{active}")].dtype)
     try:
         trained = logits()
         with model.disable_adapter():

@@ -42,12 +42,16 @@ def settle_launch(args: Any) -> None:
         raise InputError("activation_offloading moves activations from a GPU to memory, and there is no GPU here")
     on_processors = args.use_cpu or str_to_bool(os.environ.get("ACCELERATE_USE_CPU", "false"))
     world = int(os.environ.get("WORLD_SIZE", "1"))  # the library counts one where it finds no way to connect them
-    if world > 1:
-        if not on_processors and not torch.accelerator.is_available():
-            raise InputError(
-                f"{world} processes were started for GPUs, and there is none here; --use_cpu true trains on processors"
-            )
-        if args.gradient_checkpointing and (args.gradient_checkpointing_kwargs or {}).get("use_reentrant"):
+    if world > 1 and not on_processors and not torch.accelerator.is_available():
+        raise InputError(
+            f"{world} processes were started for GPUs, and there is none here; --use_cpu true trains on processors"
+        )
+    if args.gradient_checkpointing:
+        how = args.gradient_checkpointing_kwargs or {}
+        if os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true":
+            # TRL sets what ZeRO-3 needs under the old name alone, which transformers does not read any more
+            args.activation_checkpointing_kwargs = args.gradient_checkpointing_kwargs = {**how, "use_reentrant": True}
+        elif world > 1 and how.get("use_reentrant"):
             raise InputError(
                 "gradient_checkpointing_kwargs: use_reentrant must be false with several processes: each weight's "
                 "gradient would be reduced twice"

@@ -59,9 +59,8 @@ def test_the_papers_set_varies_what_it_should_and_each_training_is_one_of_the_re
 
 def test_what_is_trained_is_left_and_what_was_killed_goes_on(root: Path, tmp_path: Path, monkeypatch, capsys):
     monkeypatch.chdir(root)
-    write_json(
-        tmp_path / "out" / "plain" / "seed-0" / "run.json", {"command": ["train/sft.py"], "result": {"steps": 2}}
-    )
+    done = tmp_path / "out" / "plain" / "seed-0" / "run.json"
+    trained(done, "--seed", "0", "--resume_from_checkpoint", "last")
     (tmp_path / "out" / "plain" / "seed-1" / "checkpoint-20").mkdir(parents=True)
     main([*configured(tmp_path, seeds=[0, 1]), "--dry_run", "true"])
     said = capsys.readouterr().out
@@ -69,6 +68,33 @@ def test_what_is_trained_is_left_and_what_was_killed_goes_on(root: Path, tmp_pat
     killed, *others = commands(said)
     assert killed[-2:] == ["--resume_from_checkpoint", "last"] and "--lora_r" in others[0]
     assert len(others) == 2 and not any("--resume_from_checkpoint" in command for command in others)
+    trained(done, "--seed", "0", "--lora_r", "4")
+    with pytest.raises(InputError, match=r"plain/seed-0: was trained with other options .*; choose another --out"):
+        main([*configured(tmp_path, seeds=[0, 1]), "--dry_run", "true"])
+
+
+def trained(record: Path, *options: str) -> None:
+    """Leaves the record of a finished training."""
+    command = ["train/sft.py", "--config", "configs/sft/demo.yaml", *options, "--output_dir", "moved/since"]
+    write_json(record, {"command": command, "result": {"steps": 2}})
+
+
+def test_a_variant_that_learns_nothing_stops_no_other(root: Path, tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.chdir(root)
+    options = {"gradient_checkpointing_kwargs": {"use_reentrant": False}}
+    started: list[list[str]] = []
+
+    def start(command: list[str]) -> int:
+        started.append(command)
+        folder = Path(command[command.index("--output_dir") + 1])
+        write_json(folder / "run.json", {"command": command[2:], "result": {"steps": 2}})
+        return 2
+
+    main(configured(tmp_path, variants=[{"name": "odd", **options}], seeds=[0, 1]), start)
+    assert len(started) == 2 and capsys.readouterr().out.count("the others go on") == 2
+    given = started[0][started[0].index("train/sft.py") + 1 :]
+    _, _, args = parse((DataArguments, ModelConfig, SFTConfig), [*given, "--bf16", "false", "--use_cpu", "true"])
+    assert args.gradient_checkpointing_kwargs == options["gradient_checkpointing_kwargs"]
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from harness import build, trainable
 from safetensors.torch import load_file, save_file
 
@@ -72,6 +73,12 @@ def test_an_adapter_without_effect_is_an_error(trainer, tmp_path):
     assert check_effect(trainer.model, tmp_path / "good", row) > 0.01
     assert all((weight == before[name]).all() for name, weight in trainer.model.named_parameters())
     assert trainer.model.active_adapter == "default" and list(trainer.model.peft_config) == ["default"]
+
+    for weight in trainable(trainer.model).values():  # as of four bits, which PEFT opens in float32
+        weight.data = weight.data.bfloat16()
+    trainer.model.save_pretrained(tmp_path / "good")
+    assert check_effect(trainer.model, tmp_path / "good", row) > 0.01
+    assert {weight.dtype for weight in trainable(trainer.model).values()} == {torch.bfloat16}
 
     path = tmp_path / "good" / "adapter_config.json"  # the weights are right, their scale is not
     path.write_text(path.read_text().replace('"lora_alpha": 16', '"lora_alpha": 64'))

@@ -74,7 +74,7 @@ def test_a_launcher_that_contradicts_the_recipe_is_refused(sft, monkeypatch, tmp
     monkeypatch.setenv("ACCELERATE_DYNAMO_MODE", "default")
     status, line = sft()
     assert status == 2 and reason in line
-    assert not list((tmp_path / "adapter").glob("*"))
+    assert not list((tmp_path / "adapter").glob("[!.]*"))  # but the lock
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_launcher_that_contradicts_the_recipe_is_refused(sft, monkeypatch, tmp
 def test_options_out_of_range_or_at_odds_are_refused(sft, tmp_path, options, reason):
     status, line = sft(*options.split())
     assert status == 2 and reason in line, line
-    assert not list((tmp_path / "adapter").glob("*"))
+    assert not list((tmp_path / "adapter").glob("[!.]*"))  # but the lock
 
 
 def image(pair: dict) -> dict:
@@ -216,6 +216,19 @@ def test_several_processes_that_cannot_train_are_refused(demo, root, tmp_path, m
     monkeypatch.setenv("WORLD_SIZE", "2")  # as a launcher sets it
     with pytest.raises(InputError, match=reason):
         settle_launch(args)
+
+
+def test_zero_3_gets_the_reentrant_checkpointing_that_it_needs(demo, root, tmp_path, monkeypatch):
+    """By the name that TRL reads, and by the one that the library does."""
+    monkeypatch.chdir(root)
+    given = words(demo, tmp_path, "--use_cpu", "true", "--gradient_checkpointing", "true")[1:]
+    _, _, args = parse((DataArguments, ModelConfig, SFTConfig), given)
+    settle_launch(args)
+    assert args.activation_checkpointing_kwargs is None
+    monkeypatch.setenv("WORLD_SIZE", "2")  # as a launcher sets them
+    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
+    settle_launch(args)
+    assert args.activation_checkpointing_kwargs == args.gradient_checkpointing_kwargs == {"use_reentrant": True}
 
 
 @pytest.mark.slow

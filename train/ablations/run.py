@@ -4,16 +4,18 @@ The YAML names a recipe of ``train/sft.py`` and its variants: a name, and the op
 is trained with every seed into ``OUT/VARIANT/seed-N``; ``cprt eval`` asks all adapters about the labelled photos
 (``OUT/eval``), and ``cprt compare`` puts them side by side (``OUT/compare``), with the mean and spread of each variant
 over its seeds. Each step is a command that is printed as one would type it. After a kill the same command goes on: what
-is trained is left as it is, a training that has a checkpoint is resumed from it.
+is trained is left as it is if its options are still the same, a training that has a checkpoint is resumed from it.
 """
 
 from __future__ import annotations
 
+import json
 import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -72,11 +74,15 @@ class Training:
     folder: Path
     options: dict[str, Any]
 
-    @property
-    def finished(self) -> bool:
-        """Whether its adapter was saved and read back; its record says so."""
+    def finished(self, recipe: str) -> bool:
+        """Whether its record says that its adapter was saved and read back. Raises InputError for another adapter."""
         record = self.folder / "run.json"
-        return record.is_file() and "result" in read_object(record)
+        found = read_object(record) if record.is_file() else {}
+        if "result" not in found:
+            return False
+        if _options(found["command"]) != _options(self.command([], recipe)):
+            raise InputError(f"{self.folder}: was trained with other options ({record}); choose another --out")
+        return True
 
     def command(self, launch: Sequence[str], recipe: str) -> list[str]:
         """As it is typed; a training that has a checkpoint goes on from it."""
@@ -100,10 +106,15 @@ def main(argv: Sequence[str] | None = None, start: Callable[[list[str]], int] | 
         if args.labels is not None:
             write_text(out / "eval.yaml", yaml.safe_dump(evaluation(args, planned, base), sort_keys=False))
     for training in planned:
-        if training.finished:
+        if training.finished(args.recipe):
             print(f"{training.folder}: is trained")
-        else:
+            continue
+        try:
             _do(training.command(args.launch, args.recipe), args.dry_run, start)
+        except SystemExit:
+            if not training.finished(args.recipe):
+                raise
+            print(f"{training.folder}: is saved, but has not learnt what it should; the others go on")
     if args.labels is not None:
         _do(["cprt", "eval", "--config", str(out / "eval.yaml")], args.dry_run, start)
         runs = [str(out / "eval" / training.name) for training in planned]
@@ -160,8 +171,17 @@ def _check_recipes(args: AblateArguments) -> str:
 
 def _words(value: Any) -> list[str]:
     """A value of YAML as the words of a command line."""
+    if isinstance(value, dict):
+        return [json.dumps(value)]
     values = value if isinstance(value, list) else [value]
     return [str(one).lower() if isinstance(one, bool) or one is None else str(one) for one in values]
+
+
+def _options(command: Sequence[str]) -> dict[str, Sequence[str]]:
+    """Option -> its words, of all that decide what is trained."""
+    starts = [place for place, word in enumerate(command) if word.startswith("--")]
+    given = {command[start]: command[start + 1 : end] for start, end in pairwise([*starts, len(command)])}
+    return {name: words for name, words in given.items() if name not in ("--output_dir", "--resume_from_checkpoint")}
 
 
 def _do(command: list[str], dry_run: bool, start: Callable[[list[str]], int]) -> None:

@@ -15,6 +15,7 @@ from itertools import islice
 from typing import TypeVar
 
 from cprt.config import option
+from eval.model_inversion.collection.places import Reconstruction
 from eval.model_inversion.collection.setups import Setup
 from eval.model_inversion.judge.prompts import LAYOUTS
 
@@ -98,14 +99,15 @@ def arrangement(query: Query, references: Sequence[str], order_seed: int | None)
     return rank(references, *place, "order"), rank(("first", "last"), *place, "side")[0] == "first"
 
 
-def plan(setup: Setup, controls: int, options: Options) -> list[Query]:
+def plan(setup: Setup, controls: int, options: Options, limit: int | None = None) -> list[Query]:
     """All queries of a set-up: its reconstructions, and up to so many control pairs of each kind.
 
-    Controls are planned only for classes that have references enough to show them.
+    Of more reconstructions than ``limit`` so many are drawn, of one class after the other. Controls are planned only
+    for classes that have references enough to show them.
     """
     queries = [
         Query(setup.id, "reconstruction", setup.name, image.claims, image.file, image.path)
-        for image in setup.reconstructions
+        for image in (setup.reconstructions if limit is None else _some(setup, limit, options.seed))
     ]
     pairs = [
         Query(setup.id, kind, setup.source, claims, f"{shown}/{path.rsplit('/', 1)[-1]}", path)
@@ -114,6 +116,19 @@ def plan(setup: Setup, controls: int, options: Options) -> list[Query]:
     ]
     again = [replace(query, kind=f"{query.kind}_degraded") for query in pairs] if options.degraded else []
     return queries + pairs + again
+
+
+def _some(setup: Setup, count: int, seed: int) -> list[Reconstruction]:
+    by_class: dict[str, dict[str, Reconstruction]] = {}
+    for image in setup.reconstructions:
+        by_class.setdefault(image.claims, {})[image.file] = image
+    place = seed, "limit", setup.name
+    ranked = (
+        iter([by_class[claims][file] for file in rank(by_class[claims], *place, claims)])
+        for claims in rank(by_class, *place)
+    )
+    drawn = set(islice(_in_turn(ranked), count))
+    return [image for image in setup.reconstructions if image in drawn]
 
 
 Pair = tuple[str, str, str]  # class of B, class and path of A

@@ -47,7 +47,7 @@ class MiArguments:
     only: list[str] = option("only these set-ups, by name, leading part of a name, or id", factory=list)
     prompt: str | None = option("YAML of prompts (judge/prompts.py); null: ours. A model may have its own", None)
     controls: int = option("control pairs of each kind for a set-up, 0 for none", 200, least=0)
-    limit: int | None = option("only the first so many reconstructions of a set-up", None, least=1)
+    limit: int | None = option("so many reconstructions of a set-up, evenly over its classes", None, least=1)
     retry: list[str] = option("labels to ask again: refused, unparsed; errors always are", factory=list, among=RETRY)
     workers: int | None = option("threads that make pictures; by default one a core", None, least=1)
     dry_run: bool = option("say how many calls it would take, make and ask nothing", False)
@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for setup in setups:
         for prompt in prompts.values():
             prompt.check(setup.subject, setup.name)
-    planned = [(setup, _plan(setup, args, options)) for setup in setups]
+    planned = [(setup, plan(setup, args.controls, options, args.limit)) for setup in setups]
     if args.dry_run:
         _print_calls(specs, planned, options, out / "answers.jsonl")
         return
@@ -128,14 +128,6 @@ def _prompts(args: MiArguments) -> dict[str, Prompt]:
             read[path] = Prompt.read(str(path), f"models[{number}]" if "prompt" in row else "options")
         found[str(row["name"])] = read[path]
     return found
-
-
-def _plan(setup: Setup, args: MiArguments, options: Options) -> list[Query]:
-    queries = plan(setup, args.controls, options)
-    if args.limit is None:
-        return queries
-    first = {image.path for image in setup.reconstructions[: args.limit]}
-    return [query for query in queries if query.is_control or query.path in first]
 
 
 def _check_some(every: Sequence[Asked]) -> None:

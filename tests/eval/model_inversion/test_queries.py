@@ -126,3 +126,16 @@ def test_only_controls_that_can_be_shown_are_planned(
         if query.kind != "reconstruction":
             beside = set(references[query.claims]) - {query.path}
             assert len(beside) >= options.least
+
+
+def test_a_limit_is_spread_over_the_classes_and_a_larger_one_adds_to_it(setup: Setup):
+    """4 classes of 5: of 6 every class has one or two, in the order of the set-up."""
+    drawn = {}
+    for limit in (6, 11, 99, None):
+        queries = [query for query in plan(setup, 3, Options(), limit) if not query.is_control]
+        drawn[limit] = [query.path for query in queries]
+        if limit == 6:
+            assert sorted(Counter(query.claims for query in queries).values()) == [1, 1, 2, 2]
+    everything = [image.path for image in setup.reconstructions]
+    assert drawn[99] == drawn[None] == everything and set(drawn[6]) < set(drawn[11]) and len(drawn[11]) == 11
+    assert drawn[11] == [path for path in everything if path in drawn[11]]
