@@ -16,7 +16,7 @@ import numpy as np
 from cprt.answers import STATUSES
 from cprt.errors import InputError
 from cprt.files import is_safe_path, read_text, without_halves, write_parts, write_text
-from cprt.scoring import SCORE_TOLERANCE, levels_of, severities
+from cprt.scoring import SCORE_TOLERANCE, severities
 from cprt.taxonomy import Taxonomy
 from cprt.values import WORDS, is_number, read_fields, ruled
 
@@ -156,7 +156,7 @@ def read_labels(path: str | Path, taxonomy: Taxonomy | None = None, needed: Coll
     """All rows of a labels file; of image and labels, none may lack what is ``needed``.
 
     Raises InputError, also for an id that is there twice, for a file without rows, and for a level and score that do
-    not follow from the row's labels, or from each other: those of another taxonomy.
+    not follow from the row's labels: those of another taxonomy.
     """
     taxonomy = taxonomy or Taxonomy.default()
 
@@ -180,10 +180,6 @@ def _other_severities(rows: Iterable[tuple[int, Label]], taxonomy: Taxonomy) -> 
             yield line, "level", f"{row.level} does not follow from labels, {level} does"
         if abs(row.score - score) > SCORE_TOLERANCE:
             yield line, "score", f"{row.score:g} does not follow from labels, {score:.4g} does"
-    for line, row in rows:
-        near = np.clip([row.score - SCORE_TOLERANCE, row.score + SCORE_TOLERANCE], 0, 1)
-        if row.labels is None and row.level not in levels_of(near, taxonomy):
-            yield line, "level", f"{row.level} is not the level of score {row.score:g}"
 
 
 def wrong_labels(labels: Mapping[str, Any] | None, keys: Collection[str]) -> Wrong:
