@@ -190,7 +190,7 @@ def faults_told(name: str) -> Iterator[None]:
         _exit(f"{name}: error: {error}", 2)
     except KeyboardInterrupt:
         _exit(f"{name}: interrupted; finished work is kept, run the same command again to go on", 130)
-    except MemoryError:
+    except (MemoryError, getattr(sys.modules.get("torch"), "OutOfMemoryError", MemoryError)):  # of a card
         _exit(f"{name}: error: takes more memory than there is; take smaller numbers, or fewer rows", 2)
     except BrokenPipeError:  # the reader of our output is gone, as in `cprt --help | head -1`
         _silence(sys.stdout)

@@ -1,6 +1,7 @@
-"""What made a result: written as ``run.json`` beside every output, with nothing of the machine or the user in it.
+"""What made a result: written as ``run.json`` beside every output, with nothing of the machine in it.
 
-The record also says whose an output is: a stage replaces what it made itself, and nothing else (``check_output``).
+Paths are in it as the user gave them; ``cprt publish`` makes file names of them. The record also says whose an output
+is: a stage replaces what it made itself, and nothing else (``check_output``).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -135,6 +137,17 @@ def file_digest(path: str | Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def digest_once(path: Path) -> str:
+    """``file_digest``, computed once for a file of the same size and time: weights and photos are asked for often."""
+    state = path.stat()
+    return _digest(path, state.st_size, state.st_mtime_ns)
+
+
+@cache
+def _digest(path: Path, size: int, modified: int) -> str:
+    return file_digest(path)
+
+
 def model_digest(folder: str | Path) -> str:
     """SHA-256 over the weights, configuration and templates in a model or adapter folder.
 
@@ -142,7 +155,7 @@ def model_digest(folder: str | Path) -> str:
     """
     found = {path for pattern in _MODEL_FILES for path in Path(folder).glob(pattern)}
     files = sorted(path for path in found if path.name not in ("run.json", "trainer_state.json"))
-    return hashlib.sha256("".join(f"{path.name} {file_digest(path)}\n" for path in files).encode()).hexdigest()
+    return hashlib.sha256("".join(f"{path.name} {digest_once(path)}\n" for path in files).encode()).hexdigest()
 
 
 def _arguments(stage: str) -> list[str]:

@@ -10,7 +10,6 @@ Two things that the paper leaves open are settled here:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -103,5 +102,5 @@ def format_score(score: float, taxonomy: Taxonomy | None = None) -> str:
     """
     text = f"{score:.{_DECIMALS}f}"
     if level_of(float(text), taxonomy) != level_of(score, taxonomy):
-        text = f"{math.floor(score * 10**_DECIMALS) / 10**_DECIMALS:.{_DECIMALS}f}"
+        text = f"{float(text) - 10**-_DECIMALS:.{_DECIMALS}f}"
     return text

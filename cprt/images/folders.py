@@ -117,6 +117,8 @@ class ImageIndex:
         if len(wanted.parts) > 1:
             whole = self.root.absolute().as_posix()
             found = [path for path in found if str(PurePosixPath(whole, path).with_suffix("")).endswith(f"/{wanted}")]
+        if len(found) > 1:  # p.jpg beside p.png
+            found = [path for path in found if PurePosixPath(path).name == PurePosixPath(id).name] or found
         if len(found) > 1:
             raise InputError.at(file, f"{id!r} fits several images: {', '.join(found[:3])}", line, field)
         return found[0] if found else None

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cprt.metrics.bootstrap import Floats, Ints, interval, resample, wilson_interval
+from cprt.metrics.bootstrap import Floats, interval, resample, wilson_interval
 
 COVERAGES = tuple(tenths / 10 for tenths in range(1, 11))
 _ROUNDING = 1e-9  # of a band's ends
@@ -27,24 +27,26 @@ def evaluate_certainty(
 
     Returns a dict: ``n``; ``band`` with the share that ``holds`` the truth, its ``ci`` and the mean ``width``;
     ``risk_coverage``: for each coverage the mean absolute error (``mae``, with ``ci``) over that share of the photos,
-    the most certain ones, the others being left to a person; ``area`` under this curve over all N coverages, beside
-    that ``at_random`` and the ``least`` of an order by the errors themselves (Geifman and El-Yaniv, 2017).
+    the most certain ones, the others being left to a person; ``area`` under this curve over all N coverages (AURC),
+    beside that ``at_random`` and the ``least`` of an order by the errors themselves (Geifman and El-Yaniv, 2017). Of
+    photos equally uncertain, as many as a coverage needs count in equal parts.
     """
     t, p, u, b = (np.asarray(values, dtype=np.float64) for values in (truth, scores, uncertainty, bands))
     n, errors = len(t), np.abs(p - t)
-    order = np.argsort(u, kind="stable")
+    _, group, sizes = np.unique(u, return_inverse=True, return_counts=True)  # the most certain first
+    before = np.cumsum(sizes) - sizes
     weights = resample(n, resamples, seed)
     curve = []
     for coverage in COVERAGES:
-        chosen = order[: max(1, round(coverage * n))]
-        drawn = weights.each(partial(_mean, errors, chosen)) if weights else None
-        ci = None if drawn is None else interval(drawn)
-        curve.append({"coverage": coverage, "mae": float(errors[chosen].mean()), "ci": ci})
+        count = max(1, round(coverage * n))
+        share = np.clip((count - before) / sizes, 0, 1)[group]
+        ci = interval(weights.each(partial(_mean, errors, share))) if weights else None
+        curve.append({"coverage": coverage, "mae": float(share @ errors / count), "ci": ci})
     return {
         "n": n,
         "band": evaluate_bands(t, b),
         "risk_coverage": curve,
-        "area": _area(errors[order]),
+        "area": _area(np.repeat(np.bincount(group, weights=errors) / sizes, sizes)),
         "at_random": float(errors.mean()),
         "least": _area(np.sort(errors)),
     }
@@ -58,10 +60,10 @@ def evaluate_bands(truth: ArrayLike, bands: ArrayLike) -> dict[str, Any]:
     return {"holds": float(holds.mean()), "ci": ci, "width": float((b[:, 1] - b[:, 0]).mean())}
 
 
-def _mean(errors: Floats, chosen: Ints, weights: Floats) -> Floats:
-    """(N,) errors and (N, B) weights, of which some rows are chosen -> (B,) means, NaN where nothing was drawn."""
-    total = weights[chosen].sum(axis=0)
-    return np.divide(errors[chosen] @ weights[chosen], total, out=np.full(len(total), np.nan), where=total > 0)
+def _mean(errors: Floats, share: Floats, weights: Floats) -> Floats:
+    """(N,) errors, of which (N,) shares count, and (N, B) weights -> (B,) means, NaN where nothing was drawn."""
+    total = share @ weights
+    return np.divide((share * errors) @ weights, total, out=np.full(len(total), np.nan), where=total > 0)
 
 
 def _area(errors: Floats) -> float:

@@ -128,7 +128,7 @@ class Model:
             readable, errors = list[Loaded](), list[tuple[str, Response]]()
             for key, request in batch:
                 try:
-                    readable.append((key, request, [load_image(path) for path in request.images]))
+                    readable.append((key, request, request.opened(load_image)))
                 except InputError as error:
                     errors.append((key, Response(error=str(error))))
             return readable, errors, local.prepare(_rows(readable)) if readable and local is not None else None
@@ -241,20 +241,27 @@ def answer_batch(
 
     What it cannot take is an error, others go on. ``prepared``: what the model's ``prepare`` made of the batch.
     """
+    import torch
+
     made = {"batch": len(batch), "dtype": model.dtype, "device": model.device.split(":")[0]}
     made["image_size"] = {name: side for name, side in dict(model.size).items() if side is not None}
     made["decoding"] = model.decoding
     if model.revision:
         made["revision"] = model.revision
-    first = batch[0][1]
+    first, fault = batch[0][1], None
     try:
         responses = model.generate(
             _rows(batch), max_new_tokens, first.lead_in, top_logprobs, first.structure, first.guess, prepared
         )
     except InputError as error:
+        fault = error.reason
+    except torch.OutOfMemoryError:
+        fault = "takes more memory than the card has; take a smaller max_pixels"
+        model.forget()
+    if fault is not None:  # out of the except block, whose traceback would keep what is on the card
         if len(batch) == 1:
             key, request, _ = batch[0]
-            return [(key, Response(error=str(InputError(": ".join([*map(str, request.images), str(error)])))))]
+            return [(key, Response(error=request.about(fault)))]
         halves = batch[: len(batch) // 2], batch[len(batch) // 2 :]
         return [row for half in halves for row in answer_batch(model, half, max_new_tokens, top_logprobs)]
     return [

@@ -131,10 +131,11 @@ class LocalModel:
         look = None if lead_in is None else ScoreLook(self._scores, lead_in)
         logprobs: list[list[dict[str, Any]]] = [[] for _ in rows]
 
-        def listen(going: Sequence[int], tokens: Sequence[int], logits: Any) -> None:
-            if top_logprobs is not None:
-                for row, entry in zip(going, self._top_logprobs(logits, tokens, top_logprobs), strict=True):
-                    logprobs[row].append(entry)
+        def keep(going: Sequence[int], tokens: Sequence[int], logits: Any) -> None:
+            for row, entry in zip(going, self._top_logprobs(logits, tokens, top_logprobs or 0), strict=True):
+                logprobs[row].append(entry)
+
+        listen = None if top_logprobs is None else keep
 
         with torch.inference_mode():
             if self.share_prefix and all(len(images) == 1 and messages == rows[0][0] for messages, images in rows):
@@ -144,7 +145,7 @@ class LocalModel:
             if self.model_type in KEEPING:
                 answers = write(reading, len(rows), ends, max_new_tokens, form, look, listen)
             else:
-                answers = self._generate(inputs, max_new_tokens, form, listen)
+                answers = self._generate(inputs, max_new_tokens, form if isinstance(form, Held) else None, listen)
             texts = self.processor.batch_decode(answers, skip_special_tokens=True, clean_up_tokenization_spaces=False)
             distributions = lists = cast("Sequence[dict[str, float] | None]", [None] * len(rows))
             if look is not None:
@@ -164,7 +165,7 @@ class LocalModel:
         ]
 
     def _generate(
-        self, inputs: Any, max_new_tokens: int, form: Followed | None, listen: Callable[..., None]
+        self, inputs: Any, max_new_tokens: int, form: Held | None, listen: Callable[..., None] | None
     ) -> list[list[int]]:
         """As ``write`` does, by the library, which knows all families: a pass for each token.
 
@@ -176,17 +177,22 @@ class LocalModel:
         rows, width = inputs["input_ids"].shape
 
         def choose(ids: Any, logits: Any) -> Any:
-            going = [row for row in range(rows) if ends.isdisjoint(ids[row, width:].tolist())]
-            if form is not None and ids.shape[1] > width:
-                for row in range(rows):
-                    form.take(row, int(ids[row, -1]))
-            allowed = form.allow(range(rows), logits) if isinstance(form, Held) else logits
-            listen(going, allowed[going].argmax(-1).tolist(), logits[going])
+            written = ids[:, width:].tolist()
+            allowed = logits
+            if form is not None:
+                for row, tokens in enumerate(written):
+                    if tokens:
+                        form.take(row, tokens[-1])
+                allowed = form.allow(range(rows), logits)
+            if listen is not None:
+                going = [row for row in range(rows) if ends.isdisjoint(written[row])]
+                listen(going, allowed[going].argmax(-1).tolist(), logits[going])
             return allowed
 
+        by_hand = None if form is None and listen is None else [choose]  # it waits for the card at each token
         stated, base.generation_config = base.generation_config, GenerationConfig(**self.decoding)
         try:
-            ids = base.generate(**inputs, max_new_tokens=max_new_tokens, logits_processor=[choose])
+            ids = base.generate(**inputs, max_new_tokens=max_new_tokens, logits_processor=by_hand)
         finally:
             base.generation_config = stated
         return [of_row.tolist() for of_row in ids[:, width:]]
@@ -198,14 +204,15 @@ class LocalModel:
             return str(self.processor.tokenizer.decode([token]))
 
         log_probabilities = logits.float().log_softmax(-1)
-        values, listed = log_probabilities.topk(min(count, logits.shape[-1]))
+        values, listed = (one.tolist() for one in log_probabilities.topk(min(count, logits.shape[-1])))
+        chosen = log_probabilities[list(range(len(tokens))), tokens].tolist()
         return [
             {
                 "token": text(token),
-                "logprob": float(log_probabilities[row, token]),
+                "logprob": chosen[row],
                 "top_logprobs": [
                     {"token": text(other), "logprob": value}
-                    for other, value in zip(listed[row].tolist(), values[row].tolist(), strict=True)
+                    for other, value in zip(listed[row], values[row], strict=True)
                 ],
             }
             for row, token in enumerate(tokens)

@@ -14,12 +14,13 @@ from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any, TypeVar
 
-from cprt.errors import InputError, one_line
+from cprt.errors import InputError
 from cprt.images import image_size, in_order, in_parallel
 from cprt.models.outcome import Outcome, Reader, find_outcomes
 from cprt.models.response_cache import ResponseCache
-from cprt.models.spec import ModelSpec, Request, image_digest
+from cprt.models.spec import ModelSpec, Request
 from cprt.prompts import digest
+from cprt.provenance import digest_once
 
 T = TypeVar("T")
 Keyed = tuple[str, Request]
@@ -72,8 +73,7 @@ def read_outcomes(
     """What became of each request, in order and read from the disk as it is wanted, and under which key it is kept."""
     for key, request in keyed(spec, requests):
         if isinstance(key, OSError):
-            names = ", ".join(map(str, request.images))
-            yield key, Outcome("error", error=one_line(f"{names}: cannot be read ({key.strerror})"))
+            yield key, Outcome("error", error=request.about(f"cannot be read ({key.strerror})"))
         else:
             yield key, find_outcomes([key], cache, read, spec)[key]
 
@@ -129,6 +129,6 @@ def hash_photos(photos: Iterable[Path]) -> None:
 
     def work(path: Path) -> None:
         with suppress(OSError):
-            image_digest(path)
+            digest_once(path)
 
     deque(in_parallel(work, list(dict.fromkeys(photos)), "photos"), maxlen=0)

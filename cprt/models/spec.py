@@ -9,32 +9,24 @@ import dataclasses
 import json
 import typing
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from cprt.answers.structure import Structure
-from cprt.errors import InputError
+from cprt.errors import InputError, one_line
 from cprt.files import without_halves
 from cprt.models.adapter import other_base, pixel_cap
 from cprt.models.address import is_address
-from cprt.models.checkpoint import identity, revision_of
+from cprt.models.checkpoint import DTYPES, identity, revision_of
 from cprt.models.response_cache import cache_key
 from cprt.prompts import Messages, digest
-from cprt.provenance import file_digest, model_digest
+from cprt.provenance import digest_once, model_digest
 from cprt.values import FILE_NAME, fits, read_fields, ruled
 
-
-def image_digest(path: Path) -> str:
-    """SHA-256 of a photo's bytes, computed once for all models and prompts."""
-    return _image_digest(path, path.stat().st_mtime_ns)
-
-
-@cache
-def _image_digest(path: Path, modified: int) -> str:
-    return file_digest(path)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -50,6 +42,20 @@ class Request:
     lead_in: str | None = None
     structure: Structure | None = None
     guess: Structure | None = None
+
+    def opened(self, read: Callable[[Path], T]) -> list[T]:
+        """What ``read`` makes of each photo. Raises InputError as ``about`` has it."""
+        found = []
+        for path in self.images:
+            try:
+                found.append(read(path))
+            except InputError as error:
+                raise InputError(f"{path.name}: {error.reason}") from error
+        return found
+
+    def about(self, reason: str) -> str:
+        """What is wrong with its photos, by their names alone: files that are shown hold it, and a path names users."""
+        return one_line(": ".join([*(path.name for path in self.images), reason]))
 
 
 @dataclass(frozen=True)
@@ -124,7 +130,7 @@ class ModelSpec:
     timeout: float = ruled(300.0, above=0)  # seconds for one call from start to end
     retries: int = ruled(5, least=0)  # after a fault, before the request counts as failed
     batch_size: int = ruled(8, least=1)  # of a local model, and so is its dtype
-    dtype: str = "auto"
+    dtype: str = ruled("auto", holds=(DTYPES.__contains__, f"one of {', '.join(DTYPES)}"))
 
     @staticmethod
     def read(row: Mapping[str, Any], where: str) -> ModelSpec:
@@ -194,7 +200,7 @@ class ModelSpec:
 
     def key(self, request: Request) -> str:
         """Under which the answer to ``request`` is kept."""
-        images = [image_digest(image) for image in request.images]
+        images = [digest_once(image) for image in request.images]
         how: dict[str, Any] = {} if request.lead_in is None else {"lead_in": request.lead_in}
         if request.structure is not None:
             how["structure"] = request.structure.regex if self.base_url is None else request.structure.schema

@@ -15,6 +15,7 @@ from typing import Literal
 
 import numpy as np
 import pytest
+import torch
 from tqdm import tqdm
 
 from cprt.config import option, parse, run
@@ -262,6 +263,10 @@ def too_much() -> None:
     np.zeros(10**15)
 
 
+def card_too_small() -> None:
+    raise torch.OutOfMemoryError("CUDA out of memory")
+
+
 def interrupted() -> None:
     raise KeyboardInterrupt
 
@@ -273,6 +278,7 @@ def interrupted() -> None:
         (bad_input, 2, "cprt x: error: a.jsonl:3: field 'id': is missing\n"),
         (disk_full, 2, "cprt x: error: outputs/a.jsonl: No space left on device\n"),
         (too_much, 2, "cprt x: error: takes more memory than there is; take smaller numbers, or fewer rows\n"),
+        (card_too_small, 2, "cprt x: error: takes more memory than there is; take smaller numbers, or fewer rows\n"),
         (interrupted, 130, "cprt x: interrupted; finished work is kept, run the same command again to go on\n"),
     ],
 )

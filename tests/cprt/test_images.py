@@ -272,6 +272,18 @@ def test_an_id_that_fits_several_photos_needs_its_folder(folders: Path):
     assert len(ImageIndex(folders)) == 5
 
 
+@pytest.mark.parametrize("id", ["b.jpg", "test2017/b.jpg"])
+def test_an_exact_name_is_that_photos_whatever_lies_beside_it(folders: Path, tmp_path: Path, id: str):
+    for suffix in ("png", "jpg", "webp"):
+        target = tmp_path / "images/test2017" / f"b.{suffix}"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(folders / "images/test2017/b.jpg", target)
+    assert ImageIndex(tmp_path).find(id, "ids.txt") == "images/test2017/b.jpg"
+    for other in ("b", "b.gif"):
+        with pytest.raises(InputError, match="fits several images"):
+            ImageIndex(tmp_path).find(other, "ids.txt")
+
+
 # --- What lies in a folder ---------------------------------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cprt.provenance import model_digest, run_path, write_run
+from cprt.provenance import digest_once, file_digest, model_digest, run_path, write_run
 
 
 @dataclass
@@ -45,6 +45,18 @@ def test_no_secret_of_the_command_line_is_recorded(tmp_path: Path, monkeypatch, 
     text = (tmp_path / "run.json").read_text()
     assert "hf_secret" not in text and "/somewhere" not in text
     assert json.loads(text)["command"][-2:] == ["--out", "x"]
+
+
+def test_weights_are_read_once_while_they_stay_as_they_are(tmp_path: Path, monkeypatch):
+    file, read = tmp_path / "model.safetensors", list[Path]()
+    monkeypatch.setattr("cprt.provenance.file_digest", lambda path: read.append(path) or file_digest(path))
+    file.write_text("w")
+    assert model_digest(tmp_path) == model_digest(tmp_path) and digest_once(file) == hashlib.sha256(b"w").hexdigest()
+    os.utime(file, ns=(0, 0))
+    assert digest_once(file) == hashlib.sha256(b"w").hexdigest() and read == [file] * 2
+    file.write_text("larger")
+    os.utime(file, ns=(0, 0))
+    assert digest_once(file) == hashlib.sha256(b"larger").hexdigest()
 
 
 def test_a_model_is_told_apart_by_its_weights_and_configuration_alone(tmp_path: Path):

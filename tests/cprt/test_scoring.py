@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -73,6 +74,15 @@ def test_a_printed_score_never_leaves_its_band():
         printed = float(format_score(got.score))
         assert level_of(printed) == got.level
         assert abs(printed - got.score) < 1e-3
+
+
+def test_a_printed_score_never_reaches_the_band_above_wherever_that_begins():
+    default = Taxonomy.default()
+    for thousandths in range(2, 999):
+        low = thousandths / 1000
+        levels = [replace(one, lower_bound=b) for one, b in zip(default.levels, (0.9995, 0.999, low, 0), strict=True)]
+        printed = format_score(np.nextafter(low, 0), replace(default, levels=tuple(levels)))
+        assert printed == f"0.{thousandths - 1:03}"
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ class ScoreTree:
         return TokenTree([*whole, *(path[:-1] for path in self.paths)])
 
     @cached_property
-    def _steps(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    def steps(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
         """(numbers, longest) nodes and next tokens on the way to each number, and which of these steps there are."""
         longest = max(map(len, self.paths))
         nodes, tokens = (np.zeros((len(self.paths), longest), dtype=np.int64) for _ in range(2))
@@ -64,18 +64,13 @@ class ScoreTree:
             tokens[row, : len(path)], exists[row, : len(path)] = path, True
         return nodes, tokens, exists
 
-    def probabilities(
-        self, log_probabilities: NDArray[np.floating[Any]], continues: NDArray[np.bool_]
-    ) -> NDArray[np.float64]:
-        """(1001,) probabilities of the scores, from (nodes or more, V) of what comes next.
+    def probabilities(self, steps: NDArray[np.floating[Any]], going_on: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(1001,) probabilities of the scores, from log probabilities of their ``steps``.
 
         A number of three decimals counts whatever follows, a shorter one when no digit and no point does:
-        ``continues`` (V,) says whether a token goes on with a number.
+        ``going_on`` (nodes or more,) is how probable one is.
         """
-        nodes, tokens, exists = self._steps
-        steps = np.where(exists, log_probabilities[nodes, tokens], 0.0)
-        written = np.exp(steps.sum(axis=1))
-        going_on = np.exp(log_probabilities[:, continues].astype(np.float64)).sum(axis=1)
+        written = np.exp(np.where(self.steps[2], steps, 0.0).sum(axis=1))
         for row, (path, number) in enumerate(zip(self.paths, NUMBERS, strict=True)):
             if _can_go_on(number):
                 written[row] *= max(0.0, 1 - going_on[self.tree.nodes[path]])
@@ -95,6 +90,7 @@ class ScoreReader:
     def __init__(self, tokenizer: Any):
         self._tokenizer = tokenizer
         self._trees: dict[str, ScoreTree] = {}
+        self._continues: dict[tuple[int, Any], Any] = {}  # size of the vocabulary, device -> tokens
 
     def lead(self, lead_in: str) -> tuple[tuple[int, ...], ScoreTree]:
         """The tokens of a lead-in up to where the scores behind it part, and their tree."""
@@ -106,8 +102,12 @@ class ScoreReader:
 
     def distribution(self, tree: ScoreTree, logits: Any) -> dict[str, float]:
         """Score -> probability, from (nodes, V) logits of what comes behind each node of a tree."""
-        log_probabilities = logits.float().log_softmax(-1).cpu().numpy()
-        return kept(tree.probabilities(log_probabilities, self._continues(logits.shape[-1])))
+        import torch
+
+        log_probabilities = logits.float().log_softmax(-1)
+        nodes, tokens = (torch.from_numpy(index).to(logits.device) for index in tree.steps[:2])
+        going_on = log_probabilities[:, self._going_on(logits)].double().exp().sum(1)
+        return kept(tree.probabilities(log_probabilities[nodes, tokens].cpu().numpy(), going_on.cpu().numpy()))
 
     def _tree(self, lead_in: str) -> ScoreTree:
         """The tree of scores behind a lead-in. How its text is cut into tokens depends on its last words alone."""
@@ -120,12 +120,16 @@ class ScoreReader:
     def encode(self, text: str) -> list[int]:
         return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
-    def _continues(self, size: int) -> NDArray[np.bool_]:
-        """(V,) whether a token begins with a digit or a point."""
-        tokens = self._tokenizer.convert_ids_to_tokens(range(len(self._tokenizer)))
-        going_on = np.zeros(size, dtype=bool)
-        going_on[: len(tokens)] = [token[:1] in tuple("0123456789.") for token in tokens[:size]]
-        return going_on
+    def _going_on(self, logits: Any) -> Any:
+        """The tokens that begin with a digit or a point, on the device of (..., V) logits."""
+        import torch
+
+        of = logits.shape[-1], logits.device
+        if of not in self._continues:  # once: it takes as long as a photo
+            tokens = self._tokenizer.convert_ids_to_tokens(range(min(len(self._tokenizer), logits.shape[-1])))
+            found = [number for number, token in enumerate(tokens) if token[:1] in tuple("0123456789.")]
+            self._continues[of] = torch.tensor(found, dtype=torch.int64, device=logits.device)
+        return self._continues[of]
 
 
 class ScoreLook:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 
@@ -24,6 +26,20 @@ def test_the_most_certain_come_first():
     assert found["band"]["width"] == pytest.approx(np.mean(bands[:, 1] - bands[:, 0]))
     low, high = found["risk_coverage"][-1]["ci"]
     assert low < 0.3 < high
+
+
+def test_photos_equally_uncertain_count_alike_whatever_their_order():
+    """Against the mean over all orders of the file."""
+    errors, uncertainty, cumulative = np.array([0.1, 0.5, 0.3, 0.2]), np.array([1, 2, 2, 2]), []
+    for order in permutations(range(4)):
+        rows = list(order)
+        found = evaluate_certainty(np.zeros(4), errors[rows], uncertainty[rows], np.zeros((4, 2)), resamples=0)
+        maes = [row["mae"] for row in found["risk_coverage"]]
+        assert maes[2] == pytest.approx(0.1) and maes[9] == pytest.approx(1.1 / 4)
+        assert maes[4] == pytest.approx((0.1 + 1 / 3) / 2) and maes[7] == pytest.approx((0.1 + 2 / 3) / 3)
+        by_file = errors[rows][np.argsort(uncertainty[rows], kind="stable")]
+        cumulative.append((np.cumsum(by_file) / np.arange(1, 5)).mean())
+    assert found["area"] == pytest.approx(np.mean(cumulative))
 
 
 def test_intervals_are_those_of_the_resampled_photos():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,11 +13,11 @@ from PIL import Image
 from cprt.errors import InputError
 from cprt.images import load_image
 from cprt.models import local as local_module
-from cprt.models.ask import Model, ask, open_models
+from cprt.models.ask import Model, answer_batch, ask, open_models
 from cprt.models.checkpoint import find_device, load_model, load_processor, to_device
 from cprt.models.local import LocalModel
 from cprt.models.response_cache import ResponseCache
-from cprt.models.spec import ModelSpec, Request
+from cprt.models.spec import ModelSpec, Request, Response
 from cprt.prompts import build
 
 IMAGE = {"type": "image"}
@@ -108,7 +109,7 @@ def test_a_photo_that_cannot_be_read_is_an_error_beside_the_answers(
     with ResponseCache(tmp_path / "answers.jsonl") as cache:
         model.ask(requests, cache, "asking")
         whole, cut = map(model.spec.key, requests)
-        assert whole in cache and cut not in cache and "broken.png" in cache.rows(cut)[0]["error"]
+        assert whole in cache and cut not in cache and cache.rows(cut)[0]["error"].startswith("broken.png: ")
 
 
 @pytest.mark.parametrize("size", [(201, 1), (1, 300), (1, 1)])
@@ -128,8 +129,30 @@ def test_a_photo_that_the_processor_does_not_take_is_an_error_beside_the_answers
     for photo in photos:
         assert said[photo.name]["text"] == local.generate([(user("Name", None), [load_image(photo)])], 6)[0].text
     if size != (1, 1):
-        assert said["odd.png"]["error"].startswith(f"{tmp_path}/odd.png: the model's processor does not take it (")
+        assert said["odd.png"]["error"].startswith("odd.png: the model's processor does not take it (")
         assert "aspect ratio" in said["odd.png"]["error"]
+
+
+def test_a_batch_that_a_card_has_no_memory_for_is_asked_in_halves(
+    demo_base: Path, photos: list[Path], tmp_path: Path, monkeypatch
+):
+    """Down to a photo that is too much by itself; the others say what they say alone."""
+    Image.new("RGB", (256, 256)).save(tmp_path / "large.png")
+    local, asked = LocalModel(str(demo_base), dtype="float32"), [*photos, tmp_path / "large.png"]
+    batch = [(path.name, Request(user("Name", None), (path,)), [load_image(path)]) for path in asked]
+    generate = local.generate
+
+    def short(rows: list[Any], *more: Any) -> list[Response]:
+        if len(rows) > 2 or any(image.width > 200 for _, images in rows for image in images):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return generate(rows, *more)
+
+    monkeypatch.setattr(local, "generate", short)
+    said = dict(answer_batch(local, batch, 6))
+    assert [said[path.name].text for path in photos] == [
+        generate([(one.messages, images)], 6)[0].text for _, one, images in batch[:3]
+    ]
+    assert said["large.png"].error == "large.png: takes more memory than the card has; take a smaller max_pixels"
 
 
 @pytest.mark.slow

@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from brute_force import log_probabilities
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from cprt.models.decoding.score_tree import NUMBERS, ScoreTree
+from cprt.models.checkpoint import load_processor
+from cprt.models.decoding.score_tree import NUMBERS, ScoreReader, ScoreTree
 from cprt.models.decoding.scores import SCORES, from_top_logprobs, stated_lead_in, summarise
 from cprt.models.local import LocalModel
 
@@ -133,24 +135,23 @@ def test_whatever_a_tokenizer_makes_of_the_numbers_their_probabilities_are_those
         written = math.prod(math.exp(log_probabilities[place[path[:at]], token]) for at, token in enumerate(path))
         ends = 1 - np.exp(log_probabilities[place[path], continues]).sum() if len(number) < 5 else 1
         expected[round(float(number) * 1000)] += written * ends
-    found = tree.probabilities(log_probabilities, continues)
+    nodes, tokens, _ = tree.steps
+    found = tree.probabilities(log_probabilities[nodes, tokens], np.exp(log_probabilities[:, continues]).sum(axis=1))
     assert found == pytest.approx(expected) and 0 < found.sum() < 1
     assert len(tree.tree.tokens) == 116
 
 
-def test_a_model_that_writes_few_decimals_is_believed(demo_base: Path):
+def test_a_model_that_writes_few_decimals_is_believed(demo_base: Path, monkeypatch):
     """An answer of 0 has all of the mass, not what a model that hardly ever goes on leaves for 0.000."""
-    tokenizer = LocalModel(str(demo_base), dtype="float32").processor.tokenizer
-
-    def encode(text: str) -> list[int]:
-        return tokenizer(text, add_special_tokens=False)["input_ids"]
-
-    tree, (zero, end) = ScoreTree.build(encode, LEAD_IN), (encode("0")[0], encode("}")[0])
-    log_probabilities = np.full((len(tree.tree.nodes), len(tokenizer)), -20.0)
-    log_probabilities[0, zero], log_probabilities[tree.tree.nodes[(zero,)], end] = math.log(0.98), math.log(0.99)
-    continues = np.array([tokenizer.decode([token])[:1] in set("0123456789.") for token in range(len(tokenizer))])
-    found = summarise(dict(zip(SCORES, tree.probabilities(log_probabilities, continues), strict=True)))
-    assert found.mass == pytest.approx(0.98, abs=0.01) and found.mean == pytest.approx(0.0, abs=1e-3)
+    tokenizer = load_processor(str(demo_base)).tokenizer
+    reader = ScoreReader(tokenizer)
+    (_, tree), zero, end = reader.lead(LEAD_IN), reader.encode("0")[0], reader.encode("}")[0]
+    logits = torch.full((len(tree.tree.nodes), len(tokenizer) + 3), -20.0)  # a model may have more than the tokenizer
+    logits[0, zero], logits[tree.tree.nodes[(zero,)], end] = math.log(0.98), math.log(0.99)
+    found = summarise(first := reader.distribution(tree, logits))
+    assert found.mass == pytest.approx(1, abs=0.01) and found.mean == pytest.approx(0.0, abs=1e-3)
+    monkeypatch.setattr(type(tokenizer), "convert_ids_to_tokens", lambda *_: pytest.fail("the vocabulary once more"))
+    assert reader.distribution(tree, logits) == first
 
 
 # --- From an endpoint ----------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import io
 import json
 import logging
 import math
+import socket
 import time
 from dataclasses import replace
 from datetime import date
@@ -461,11 +462,40 @@ def test_an_endpoint_that_keeps_failing_stops_the_run():
     assert 2 * FAILED_IN_A_ROW <= len(server.bodies) <= 2 * (FAILED_IN_A_ROW + 8)
 
 
-def test_nobody_listening_is_the_same():
-    with Misbehaving(echo) as gone:
-        pass
-    with pytest.raises(Stopped, match=r"the connection failed \(ConnectError\)"):
-        ask(gone, [ask_text(str(n)) for n in range(50)], retries=0)
+@pytest.mark.parametrize(
+    "name, place, reason",
+    [("127.0.0.1", "127.0.0.1:9", "Connection refused"), ("nowhere.invalid", "its base_url", "no such name")],
+)
+def test_nobody_there_is_told_at_the_second_try(monkeypatch, name: str, place: str, reason: str):
+    """The cause in the system's words; no name of another machine. One that answered before is borne with longer."""
+    asked = 0
+
+    async def lookup(*_: Any, **more: Any) -> Any:
+        raise socket.gaierror(-2, reason)
+
+    monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", lookup)
+    real = Endpoint._call
+
+    async def counted(self: Endpoint, *args: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return await real(self, *args)
+
+    monkeypatch.setattr(Endpoint, "_call", counted)
+
+    async def main(reached: bool) -> list[Response]:
+        responses: list[Response] = []
+        remote = Endpoint(spec(f"http://{name}:9/v1", concurrency=1, retries=3), True, first_delay=0.005)
+        remote._reached = reached
+        async with remote as endpoint:
+            await endpoint.ask_all([("0", ask_text("a"))], lambda _, response: responses.append(response))
+        return responses
+
+    with pytest.raises(Stopped) as caught:
+        asyncio.run(main(False))
+    assert str(caught.value).startswith(f"judge: no endpoint at {place}: no connection ({reason}); what was answered")
+    assert asked == 2
+    assert asyncio.run(main(True)) == [Response(error=f"no connection ({reason}) (asked 4 times)")]
 
 
 def test_the_breaker_counts_only_failures_in_a_row():
@@ -486,7 +516,7 @@ def test_a_photo_that_cannot_be_read_is_an_error_of_its_own(tmp_path: Path):
     messages = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "a"}]}]
     with Misbehaving(echo) as server:
         responses = ask(server, [Request(messages, (broken,))] * (FAILED_IN_A_ROW + 5) + [ask_text("b")])
-    assert "broken.jpg" in str(responses[0].error) and responses[-1].text == "B" and len(server.bodies) == 1
+    assert str(responses[0].error).startswith("broken.jpg: ") and responses[-1].text == "B" and len(server.bodies) == 1
 
 
 # --- Waiting -----------------------------------------------------------------------------------------------------
@@ -777,6 +807,10 @@ def test_nothing_secret_is_logged_or_kept(photo: Path, tmp_path: Path, monkeypat
         ({**SERVED, "extra": {"a": math.nan}}, "field 'extra': holds what JSON cannot"),
         ({**SERVED, "extra": {"a": 1, 2: 3}}, "field 'extra': holds what JSON cannot"),
         ({**SERVED, "extra": {"stream": True}}, "field 'extra': must not set stream"),
+        (
+            {"name": "a", "model": "m", "dtype": "fp8"},
+            "field 'dtype': 'fp8' is not one of auto, float32, bfloat16",
+        ),
         ({"name": "a", "model": "m\0"}, "field 'model': must be one line"),
         ({"name": "a", "model": "m", "adapter": "x\ny"}, "field 'adapter': must be one line"),
         ({"name": "a", "model": "m", "max_new_tokens": None}, "field 'max_new_tokens': a local model needs a limit"),

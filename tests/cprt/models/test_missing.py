@@ -10,8 +10,8 @@ import pytest
 from loopback import Misbehaving
 from PIL import Image
 
+from cprt import provenance
 from cprt.images import AHEAD, in_order
-from cprt.models import spec as spec_module
 from cprt.models.ask import Model, ask
 from cprt.models.missing import WINDOW, Missing, in_batches, read_outcomes
 from cprt.models.response_cache import ResponseCache, Shard
@@ -77,11 +77,11 @@ def test_the_first_question_is_asked_before_the_last_photo_is_hashed(tmp_path: P
 
 def test_a_local_model_waits_for_a_window_alone_and_takes_its_largest_photos_first(tmp_path: Path):
     requests = draw(tmp_path, WINDOW + AHEAD + 200)
-    before = spec_module._image_digest.cache_info().currsize
+    before = provenance._digest.cache_info().currsize
     with ResponseCache(tmp_path / "answers.jsonl") as cache:
         batches = in_batches(requests, Missing(spec(), cache), 7)
         first = next(batches)
-        hashed = spec_module._image_digest.cache_info().currsize - before
+        hashed = provenance._digest.cache_info().currsize - before
         assert WINDOW <= hashed <= WINDOW + AHEAD + 1 < len(requests)
         found = [first, *batches]
     assert {len(batch) for batch in found[:-1]} <= {7, WINDOW % 7}
@@ -112,7 +112,7 @@ def test_each_is_missing_once_and_only_where_it_is_to_be_asked(tmp_path: Path):
         outcomes = list(read_outcomes(asked, given, cache, lambda text: ("ok", text)))
     assert [key for key, _ in outcomes[1:]] == [*keys, keys[5]]
     assert [outcome.status for _, outcome in outcomes[:5]] == ["error", "ok", "error", "ok", "error"]
-    assert outcomes[0][1].error == f"{tmp_path}/gone.jpg: cannot be read (No such file or directory)"
+    assert outcomes[0][1].error == "gone.jpg: cannot be read (No such file or directory)"
     parts = []
     for rank in range(3):
         with ResponseCache(tmp_path / "answers.jsonl", Shard(rank, 3)) as cache:

@@ -64,7 +64,10 @@ def test_no_guess_changes_an_answer(model: LocalModel, monkeypatch: pytest.Monke
         patched.setattr(model, "share_prefix", False)
         plain = model.generate(rows, LONGEST, top_logprobs=3)
         alone = len(passes)
+        patched.setattr("torch.Tensor.argmax", lambda *_: pytest.fail("asked for a token that nobody listens to"))
+        unheard = model.generate(rows, LONGEST, guess=SCORE)
     texts = [answer.text for answer in plain]
+    assert [answer.text for answer in unheard] == texts
     assert len(set(texts)) > 1
     first, *_ = texts
     guesses = [None, form(first), form(*texts), form(first[:9] + "no"), form("no"), SCORE]
