@@ -85,6 +85,12 @@ def defined(figure: ArrayLike) -> float | None:
     return None if np.isnan(figure) else float(np.asarray(figure))
 
 
+def divide(above: NDArray[Any], below: NDArray[Any]) -> Floats:
+    """NaN where the denominator is 0."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(np.asarray(below) != 0, np.asarray(above, dtype=np.float64) / below, np.nan)
+
+
 def interval(figures: Floats) -> list[float] | None:
     """95% percentile interval of (B,) figures; None if over 5% are undefined, or if they are not ``apart``."""
     return apart(_percentiles(figures, (1 - CONFIDENCE) / 2))

@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from cprt.metrics.agreement import divide
-from cprt.metrics.bootstrap import ClusteredShare, Figure, Floats, apart, defined, totals, widened_interval
+from cprt.metrics.bootstrap import ClusteredShare, Figure, Floats, apart, defined, divide, totals, widened_interval
 from eval.model_inversion.metrics import rates
 from eval.model_inversion.metrics.join import LABELS
 from eval.model_inversion.metrics.rates import Counting, Counts

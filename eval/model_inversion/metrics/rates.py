@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cprt.config import option
-from cprt.metrics.agreement import divide, kappa_of_tables
-from cprt.metrics.bootstrap import ClusteredShare, Figure, Floats, cluster_figure, resample_clusters, student
+from cprt.metrics.agreement import kappa_of_tables
+from cprt.metrics.bootstrap import ClusteredShare, Figure, Floats, cluster_figure, divide, resample_clusters, student
 from eval.model_inversion.metrics.join import LABELS
 
 Counts = NDArray[Any]  # whole numbers; floats where they are totals of a resample
