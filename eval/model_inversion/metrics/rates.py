@@ -130,7 +130,7 @@ def corrected(yes: ClusteredShare, hits: ClusteredShare, alarms: ClusteredShare)
         return Figure(None, None)
     value, z = (p - f) / (h - f), student(yes.freedom)
     (p_, n_), (h_, m_), (f_, k_) = (
-        ((share.part / share.whole * share.effective + more) / (share.effective + 2 * more), share.effective + 2 * more)
+        ((share.part / share.whole * (n := share.effective_n) + more) / (n + 2 * more), n + 2 * more)
         for share, more in ((yes, z * z / 2), (hits, 1), (alarms, 1))
     )
     if h_ <= f_:
