@@ -1,5 +1,5 @@
 # make setup | demo | demo-mi | check | test | test-all | test-browser | test-vllm | soak | lint | bench | pictures
-# VENV=path uses another environment (one takes 6.5 GB), VLLM=path another one of vLLM (3.5 GB).
+# VENV=path uses another environment (one takes 7.1 GB), VLLM=path another one of vLLM (3.5 GB).
 VENV ?= .venv
 VLLM ?= .venv-vllm
 PYTHON ?= python3

@@ -30,7 +30,7 @@ from cprt.models.ask import Model, ask, by_weights, open_models, raise_first
 from cprt.models.checkpoint import DTYPES
 from cprt.models.local import LocalModel
 from cprt.models.missing import read_outcomes
-from cprt.models.outcome import Outcome
+from cprt.models.outcome import UNASKED, Outcome, tally
 from cprt.models.response_cache import ResponseCache, Shard
 from cprt.prompts import PROMPTS, TARGETS
 from cprt.provenance import check_output, run_path, sign, write_run
@@ -163,7 +163,8 @@ def main(argv: Sequence[str] | None = None) -> None:
                 try:
                     results[judge.name] = write(folders[judge.name], judge, labels, outcomes, taxonomy, args)
                 except InputError as reason:
-                    faults.append(reason)
+                    if model.stopped is None:
+                        faults.append(reason)
     if results:
         for name in folders.keys() - {judge.name for judge in judges}:  # left out this time, and still on the page
             if (earlier := read_earlier(folders[name], labels, taxonomy)) is not None:
@@ -244,7 +245,9 @@ def write(
         dtype=", ".join(sorted({way["dtype"] for way in made if "dtype" in way})) or None,
         answers_made=made,
     )
-    print(f"{folder}: {summary_line(metrics)}")
+    stopped = any(prediction.error == UNASKED for prediction in predictions)
+    ended = tally((prediction.status, prediction.error) for prediction in predictions)
+    print(f"{folder}: {f'stopped with {ended}' if stopped else summary_line(metrics)}")
     if all(prediction.status == "error" for prediction in predictions):
         raise InputError(f"{folder}: every photo ended in an error (the first: {predictions[0].error})")
     if free:

@@ -29,13 +29,17 @@ from cprt.models.address import is_loopback, read_key
 from cprt.models.completion import Unusable, is_filtered, read_completion, read_error
 from cprt.models.options import Options
 from cprt.models.rate_limiter import (
+    KEPT,
     LONGEST_WAIT,
     RATE_LIMIT_RETRIES,
+    UNREACHED_TRIES,
     RateLimiter,
     Stopped,
     delay,
     is_retried,
     retry_after,
+    root_cause,
+    system_words,
 )
 from cprt.models.spec import ModelSpec, Request, Response
 
@@ -55,6 +59,7 @@ class _Failure:
     wait: float | None = None
     code: str = ""
     about: str = ""  # the parameter and message that the endpoint names
+    connected: bool = True
 
     @property
     def retried(self) -> bool:
@@ -83,6 +88,7 @@ class Endpoint:
             )
         self._key = read_key(spec.api_key_env, spec.name)
         self._options = Options(spec)
+        self._reached = False  # whether anybody ever answered
         place = urlsplit(spec.base_url)
         secrets = [part for part in (self._key, spec.base_url, place.netloc, place.hostname) if part and len(part) > 4]
         self._secret = re.compile("|".join(map(re.escape, secrets)) + r"|[A-Za-z0-9+/=_-]{60,}|data:image\S+")
@@ -123,7 +129,8 @@ class Endpoint:
     async def ask_all(self, requests: Iterable[tuple[str, Request]], keep: Callable[[str, Response], None]) -> None:
         """Hand the response of every (key, request) to ``keep`` as it comes; at most ``concurrency`` are in flight.
 
-        Raises Stopped when the key is refused and when the endpoint keeps failing; what is then in flight is dropped.
+        Raises Stopped when nobody is there, the key is refused or the endpoint keeps failing; what is then in flight is
+        dropped.
         """
         waiting = iter(requests)
 
@@ -154,6 +161,7 @@ class Endpoint:
                 outcome = await self._call(messages, sent)
             finally:
                 self.limiter.leave()
+            self._reached |= isinstance(outcome, Response) or outcome.status is not None
             if isinstance(outcome, Response):
                 self.limiter.answered()
                 self._options.answered(outcome, sent, without)
@@ -180,6 +188,10 @@ class Endpoint:
                 self.limiter.rate_limited(delay(limited, self._first_delay) if wait is None else wait)
             else:
                 faults += 1
+                unreached = not (self._reached or outcome.connected)
+                if unreached and faults >= min(UNREACHED_TRIES, self.spec.retries + 1):
+                    place = "its base_url" if self.is_remote else urlsplit(str(self.spec.base_url)).netloc
+                    raise Stopped(f"{self.spec.name}: no endpoint at {place}: {outcome.reason}; {KEPT}")
                 if faults > self.spec.retries:
                     break
                 await asyncio.sleep(max(wait or 0.0, delay(faults, self._first_delay)))
@@ -226,7 +238,10 @@ class Endpoint:
         except (TimeoutError, httpx2.TimeoutException):
             return _Failure(f"no answer within {self.spec.timeout:g} s")
         except httpx2.RequestError as error:
-            return _Failure(f"the connection failed ({type(error).__name__})")
+            connected = not isinstance(error, httpx2.ConnectError)
+            why = self._clean(system_words(root_cause(error)) or type(error).__name__)
+            what = "the connection failed" if connected else "no connection"
+            return _Failure(f"{what} ({why})", connected=connected)
         except Unusable as error:
             return _Failure(self._clean(str(error)), status=200)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
@@ -14,6 +15,8 @@ K = TypeVar("K")
 Status = Literal["ok", "unparsed", "refused", "error"]
 Reader = Callable[[str], tuple[Status, T | None]]
 """What a text means to the stage that asked: ok with a value, unparsed, or refused in words."""
+
+UNASKED = "not asked: the run stopped before"
 
 _BEST_FIRST: tuple[Status, ...] = ("ok", "unparsed", "refused", "error")
 
@@ -35,13 +38,19 @@ def find_outcome(key: str, cache: ResponseCache, read: Reader[T], spec: ModelSpe
     Only what failed or was refused is ever asked again, so of several answers to one request the best counts.
     """
     outcomes = [_read(Response.read(row, cache.path), read, spec.max_new_tokens) for row in cache.rows(key)]
-    unasked = Outcome[T]("error", error="not asked: the run stopped before")
+    unasked = Outcome[T]("error", error=UNASKED)
     return min(outcomes, key=lambda outcome: _BEST_FIRST.index(outcome.status), default=unasked)
 
 
 def find_outcomes(keys: Iterable[str], cache: ResponseCache, read: Reader[T], spec: ModelSpec) -> dict[str, Outcome[T]]:
     """``find_outcome`` of every key."""
     return {key: find_outcome(key, cache, read, spec) for key in keys}
+
+
+def tally(rows: Iterable[tuple[str, str | None]]) -> str:
+    """How many of (status, error) ended how, in words; those that were never asked apart from errors."""
+    counts = Counter("not asked" if error == UNASKED else status for status, error in rows)
+    return ", ".join(f"{counts[name]} {name}" for name in (*_BEST_FIRST, "not asked") if counts[name])
 
 
 def with_status(outcomes: Mapping[K, Outcome[T]], statuses: Iterable[str]) -> set[K]:

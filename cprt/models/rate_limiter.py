@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import socket
+import ssl
 import time
 from datetime import UTC
 from email.utils import parsedate_to_datetime
@@ -14,6 +17,8 @@ from cprt.values import number
 RATE_LIMIT_RETRIES = 10  # a window of a minute must pass, with the delays below and without a Retry-After too
 LONGEST_WAIT = 600.0  # seconds; an endpoint that wants more is out of quota, and waiting hides it
 FAILED_IN_A_ROW = 20  # requests
+UNREACHED_TRIES = 2  # where nobody ever answered: no server, or a wrong address
+KEPT = "what was answered is kept, run the same command again to go on"
 
 
 class Stopped(InputError):
@@ -43,6 +48,22 @@ def retry_after(header: str | None, now: float) -> float | None:
 def delay(failures: int, first: float = 0.5, longest: float = 30.0) -> float:
     """Seconds before the next try: doubling with every failure, and random, so that many do not come at once."""
     return min(longest, first * 2 ** min(failures - 1, 60)) * random.uniform(0.5, 1.0)
+
+
+def root_cause(error: BaseException) -> BaseException:
+    """What really went wrong: HTTP libraries wrap it."""
+    while (inner := error.__cause__ or error.__context__) is not None:
+        error = inner
+    return error
+
+
+def system_words(fault: BaseException) -> str | None:
+    """What the system says of a fault, without the address that asyncio adds; None where it says nothing."""
+    if isinstance(fault, ssl.SSLCertVerificationError):
+        return fault.verify_message
+    if isinstance(fault, socket.gaierror | ssl.SSLError):  # their numbers are no errno
+        return fault.strerror
+    return os.strerror(fault.errno) if isinstance(fault, OSError) and fault.errno else None
 
 
 class RateLimiter:
@@ -91,5 +112,4 @@ class RateLimiter:
         self._failed_in_a_row += 1
         if self._failed_in_a_row >= FAILED_IN_A_ROW:
             failing = f"{FAILED_IN_A_ROW} requests in a row got no answer (the last: {reason})"
-            kept = "what was answered is kept, run the same command again to go on"
-            raise Stopped(f"the endpoint keeps failing: {failing}; {kept}")
+            raise Stopped(f"the endpoint keeps failing: {failing}; {KEPT}")

@@ -86,8 +86,11 @@ def spread_of(
     def lower(one: BoundariesArguments, embedded: Floats | None = None) -> dict[str, float]:
         embedded = embed(vectors.x, train(vectors, one)[0]) if embedded is None else embedded
         learnt = bands(interpolate(embedded, vectors, one), vectors, one.percentile, taxonomy)
+        progress.update()
         return {level: band["lower"] for level, band in learnt.items()}
 
+    choices = sum(map(len, _SETTINGS.values())) * args.settings
+    progress = tqdm(total=args.seeds - 1 + choices + len(NEIGHBOURS), desc="spread", unit="choice", leave=False)
     first = {level: band["lower"] for level, band in found.items()}
     seeds = [first, *(lower(replace(args, seed=args.seed + number)) for number in range(1, args.seeds))]
     settings = {"as chosen": first}
@@ -100,6 +103,9 @@ def spread_of(
             changed = replace(args, **{name: value})
             settings[f"{name} {value:g}"] = lower(changed, embeddings if name in _AFTER_TRAINING else None)
 
+    by_kind = {kind: lower(replace(args, neighbours=kind), embeddings) for kind in NEIGHBOURS}
+    progress.close()
+
     def ends(learnt: Iterable[Mapping[str, float]], level: str) -> dict[str, float]:
         values = [one[level] for one in learnt]
         return {"lowest": min(values), "highest": max(values)}
@@ -110,7 +116,7 @@ def spread_of(
             level: {**ends(settings.values(), level), "lower": {name: one[level] for name, one in settings.items()}}
             for level in found
         },
-        "neighbours": {kind: lower(replace(args, neighbours=kind), embeddings) for kind in NEIGHBOURS},
+        "neighbours": by_kind,
     }
 
 

@@ -32,7 +32,7 @@ def train(vectors: Vectors, args: BoundariesArguments) -> tuple[Floats, list[flo
     vector_of_row = np.repeat(np.arange(len(vectors.counts)), vectors.counts)
     rng = np.random.default_rng(args.seed)
     losses = []
-    for _ in tqdm(range(args.epochs), desc="train embedding", unit="epoch"):
+    for _ in tqdm(range(args.epochs), desc="train embedding", unit="epoch", leave=False):
         triplets = torch.from_numpy(vector_of_row[sample_triplets(vectors.levels[vector_of_row], rng)])  # (3, T)
         total = 0.0
         for batch in triplets.split(args.batch_size, dim=1):

@@ -10,6 +10,7 @@ import contextlib
 import os
 import re
 import shutil
+import socket
 import ssl
 import time
 from dataclasses import asdict, dataclass
@@ -21,7 +22,15 @@ from tqdm import tqdm
 
 from cprt import __version__
 from cprt.errors import InputError
-from cprt.models.rate_limiter import LONGEST_WAIT, delay, is_retried, retry_after
+from cprt.models.rate_limiter import (
+    LONGEST_WAIT,
+    UNREACHED_TRIES,
+    delay,
+    is_retried,
+    retry_after,
+    root_cause,
+    system_words,
+)
 from cprt.provenance import file_digest
 from cprt.records import read_json, write_json
 from cprt.values import read_fields
@@ -128,6 +137,7 @@ class _Download:
         self.partial = path.with_name(path.name + ".partial")
         self.note = path.with_name(path.name + ".partial.json")
         self.received = 0
+        self.answered = self.unknown_host = False  # a name that was never found is no break in mid-transfer
 
     def fail(self, message: str) -> InputError:
         return InputError(f"{shown(self.url)}: {message}")
@@ -188,11 +198,12 @@ class _Download:
                 if wait > LONGEST_WAIT:
                     asks = f"the server asks to wait {wait:,.0f} seconds"
                     raise self.fail(f"{broken}, and {asks}; {again} then to go on") from broken
-                if useless >= self.patience.attempts:
+                attempts = min(self.patience.attempts, UNREACHED_TRIES) if self.unknown_host else self.patience.attempts
+                if useless >= attempts:
                     place = f"{have:,}" if start.size is None else f"{have:,} of {start.size:,}"
                     raise self.fail(f"{broken} at byte {place}, {useless} times in a row; {again} to go on") from broken
                 pause = max(wait, delay(useless, self.patience.wait, _LONGEST_DELAY))
-                bar.set_postfix_str(f"{broken}; try {useless + 1} of {self.patience.attempts} in {pause:.0f} s")
+                bar.set_postfix_str(f"{broken}; try {useless + 1} of {attempts} in {pause:.0f} s")
                 time.sleep(pause)
 
     def _attempt(self, client: httpx2.Client, start: _Start, bar: Any) -> _Start:
@@ -208,14 +219,16 @@ class _Download:
                 headers["If-Range"] = start.validator
         try:
             with client.stream("GET", self.url, headers=headers) as response:
+                self.answered = True
                 self._check_status(response, start, have)
                 start, offset = self._match(start, have, response)
                 self._receive(response, start, offset, bar)
         except httpx2.TransportError as error:
-            fault = _root_cause(error)
-            reason = f" ({fault.strerror or fault})" if isinstance(fault, OSError) else ""
+            fault = root_cause(error)
+            reason = f" ({words})" if (words := system_words(fault)) else ""
             if isinstance(fault, ssl.SSLCertVerificationError):
-                raise self.fail(f"no connection ({fault.verify_message})") from error
+                raise self.fail(f"no connection{reason}") from error
+            self.unknown_host = isinstance(fault, socket.gaierror) and not self.answered
             what = "no connection" if isinstance(error, httpx2.ConnectError) else "the connection broke"
             raise _Broken(what + reason) from error
         except httpx2.TooManyRedirects as error:
@@ -304,10 +317,3 @@ def _client(url: str, timeout: float) -> httpx2.Client:
 def _length(headers: httpx2.Headers) -> int | None:
     stated = headers.get("Content-Length", "")
     return int(stated) if stated.isdecimal() and stated.isascii() else None
-
-
-def _root_cause(error: BaseException) -> BaseException:
-    """What really went wrong: the library wraps it."""
-    while (inner := error.__cause__ or error.__context__) is not None:
-        error = inner
-    return error

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from cprt import paper
 from cprt.answers import STATUSES
 from cprt.config import option, parse, run
+from cprt.errors import InputError
 from cprt.metrics.agreement import KINDS, MISSING, measure
 from cprt.pages.words import aligned, counted, show
 from cprt.provenance import run_path, sign, write_run
@@ -66,13 +67,18 @@ def main(argv: Sequence[str] | None = None) -> None:
     compared = answers[:, shared] if shared.any() else answers
     found = measure(compared, annotators, kinds, taxonomy, **drawn)
     everywhere = found if compared.shape == answers.shape else measure(answers, annotators, kinds, taxonomy, **drawn)
+    profiles = [_profile(name, kind, rows) for name, kind in zip(annotators, kinds, strict=True)]
+    groups = found["human_human"], found["model_human"]["pooled"], found["model_model"]["pooled"]
+    if not any(group["overall"]["n"] for group in groups):
+        why = "; ".join(_lost(profiles)) or "is an image called otherwise in one of the files?"
+        raise InputError(f"nothing to compare, no two annotators answered about the same image: {why}")
     result = {
         "half_counts_as": 0,
         "images": len(images),
         "images_of_both_kinds": int(shared.sum()),
         "images_compared": compared.shape[1],
         "models_on_all_images": everywhere["model_model"],
-        "annotators": [_profile(name, kind, rows) for name, kind in zip(annotators, kinds, strict=True)],
+        "annotators": profiles,
         "table2": table2(found),
         **found,
     }
@@ -94,6 +100,19 @@ def _profile(name: str, kind: str, rows: Sequence[Row]) -> dict[str, Any]:
         "halves": sum(value == 0.5 for value in values),
         "status_counts": {status: sum(row.status == status for row in own) for status in STATUSES},
     }
+
+
+def _lost(profiles: Sequence[dict[str, Any]]) -> list[str]:
+    """What does not count as answered, in words."""
+    said = []
+    for row in profiles:
+        lost = {status: count for status, count in row["status_counts"].items() if count and status != "ok"}
+        if lost:
+            counts = ", ".join(f"{count} {status}" for status, count in lost.items())
+            said.append(f"{row['annotator']}: {counts} of {row['images']} rows count as not answered")
+        elif not row["answers"]:
+            said.append(f"{row['annotator']} filled in nothing")
+    return said
 
 
 def _shared_images(answers: NDArray[np.int8], kinds: Sequence[str]) -> NDArray[np.bool_]:
@@ -151,19 +170,17 @@ def print_report(result: dict[str, Any], taxonomy: Taxonomy, out: str) -> None:
     """Table 2 with the paper's figures beside ours, then every level and attribute. A dash is undefined."""
     people, models = (sum(row["kind"] == kind for row in result["annotators"]) for kind in KINDS)
     print(f"{out}: {result['images']} images, {people} humans, {models} models; 0.5 counts as 0")
-    if people and models and not result["images_of_both_kinds"]:
+    answered = {row["kind"] for row in result["annotators"] if row["answers"]}
+    if answered == set(KINDS) and not result["images_of_both_kinds"]:
         print("  no image has answers of humans and of models: are their names spelled alike?")
-    elif result["images_compared"] < result["images"]:
+    elif result["images_of_both_kinds"] and result["images_compared"] < result["images"]:
         pooled = result["models_on_all_images"]["pooled"]["overall"]
         print(
             f"  all figures are over the {result['images_compared']} images that people and models answered; over all "
             f"images models agree on {_percent(pooled['agreement'])}, kappa {show(pooled['kappa'])}"
         )
-    for row in result["annotators"]:
-        lost = {status: count for status, count in row["status_counts"].items() if count and status != "ok"}
-        if lost:
-            counts = ", ".join(f"{count} {status}" for status, count in lost.items())
-            print(f"  {row['annotator']}: {counts} of {row['images']} rows count as not answered")
+    for line in _lost(result["annotators"]):
+        print(f"  {line}")
     lines = [["Table 2", "items", "agreement", "kappa", "paper", "kappa"]]
     for row in result["table2"]:
         published, ci = row["paper"] or {}, row["ci"]

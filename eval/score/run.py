@@ -16,14 +16,14 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from cprt.answers import STATUSES, Answer
+from cprt.answers import Answer
 from cprt.config import parse, run
 from cprt.errors import InputError, one_line
 from cprt.files import without_halves, write_text
 from cprt.models.adapter import read_config
 from cprt.models.ask import Model, ask, open_models
 from cprt.models.missing import read_outcomes
-from cprt.models.outcome import Outcome
+from cprt.models.outcome import Outcome, tally
 from cprt.models.rate_limiter import Stopped
 from cprt.models.response_cache import ResponseCache
 from cprt.models.spec import ModelSpec
@@ -216,7 +216,7 @@ def made_with(args: ScoreArguments, prompt: Prompt, threshold: Threshold | None)
 
 def _finish(args: ScoreArguments, rows: Rows, asked: bool, stopped: Stopped | None) -> None:
     counts = Counter(row["status"] for row in rows)
-    shown = ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
+    shown = tally((row["status"], row["error"]) for row in rows)
     flagged = sum(row["flagged"] is True for row in rows)
     flags = "" if args.flag_above is None else f"; {flagged} flagged (score {args.flag_above} or more)"
     unsure = sum(map(is_uncertain, rows))

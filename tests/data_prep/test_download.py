@@ -9,6 +9,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import tarfile
@@ -445,6 +446,28 @@ def test_nobody_there(place: Place):
     place.config["archives"]["val2017.tar.gz"]["url"] = "http://127.0.0.1:9/val2017.tar.gz"
     place.config["attempts"] = 2
     assert "no connection (Connection refused)" in place.refused()
+
+
+def test_a_name_that_nobody_knows_is_looked_up_twice(place: Place, monkeypatch):
+    """No network is told at once; a name that is lost in mid-transfer is not."""
+    real, lookups = socket.getaddrinfo, 0
+
+    def lookup(*args: Any, **more: Any) -> Any:
+        nonlocal lookups
+        lookups += 1
+        if lookups in broken:
+            raise socket.gaierror(-3, "Temporary failure in name resolution")
+        return real(*args, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+    place.config["attempts"] = 4
+    place.serve(Served(ARCHIVE, breaks=[100_000]))
+    broken = range(100)  # the first of them asks for the size
+    why = "no connection (Temporary failure in name resolution) at byte 0, 2 times in a row"
+    assert why in place.refused() and lookups == 3
+    lookups, broken = 0, range(3, 5)
+    place.download()
+    assert place.photos() == PHOTOS
 
 
 def test_a_killed_run_goes_on_and_two_at_once_are_refused(place: Place):

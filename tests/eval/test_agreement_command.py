@@ -186,9 +186,23 @@ def test_the_papers_pairs_match_in_either_order():
 
 
 def test_images_that_do_not_meet_are_pointed_out(tmp_path: Path, capsys):
-    found = run(tmp_path, [("ann", "human", "a.jpg", {}), ("vlm", "model", "photo_a.jpg", {})])
+    rows = [("ann", "human", "a.jpg", {}), ("bob", "human", "a.jpg", {}), ("vlm", "model", "photo_a.jpg", {})]
+    found = run(tmp_path, rows)
     assert found["images_of_both_kinds"] == 0
     assert "no image has answers of humans and of models" in capsys.readouterr().out
+
+
+def test_an_unfilled_sheet_is_told_and_no_table_is_made_of_nothing(tmp_path: Path, capsys):
+    empty = dict.fromkeys(KEYS, "")
+    sheets = [("ann", "human", "a", empty), ("vlm", "model", "a", {})]
+    refused = [annotation("a", "m", "unparsed"), annotation("b", "m", "unparsed")]
+    why = "ann filled in nothing; m: 2 unparsed of 2 rows count as not answered"
+    with pytest.raises(InputError, match=f"^nothing to compare, no two annotators answered .*: {why}$"):
+        run(tmp_path, sheets, refused)
+    assert not (tmp_path / "out").exists()
+    run(tmp_path, [*sheets, ("gpt", "model", "a", {})], refused)
+    said = capsys.readouterr().out
+    assert "  ann filled in nothing\n" in said and "spelled alike" not in said
 
 
 def test_models_are_compared_on_the_images_that_people_answered_too(tmp_path: Path, capsys):

@@ -417,6 +417,16 @@ def test_a_server_that_always_fails_gives_errors_no_figure_and_no_success(demo, 
     assert {row["status"] for row in rows(tmp_path / "out" / "good")} == {"ok", "refused"}  # the next one was asked
 
 
+def test_a_dead_endpoint_is_one_line_and_no_figure(demo, tmp_path, capsys):
+    """What was never asked is no error of a photo, and no page shows it."""
+    arguments = with_models(demo, tmp_path, [served("http://127.0.0.1:9/v1", "one", concurrency=1)])
+    with pytest.raises(InputError, match=r"^one: no endpoint at 127.0.0.1:9: no connection \(Connection refused\); "):
+        main(arguments)
+    out, err = capsys.readouterr()
+    assert out == f"{tmp_path / 'out'}: stopped with 16 not asked\n" and "note:" not in err
+    assert not (tmp_path / "out" / "report.html").exists()
+
+
 def test_a_refused_key_is_one_line_and_the_rest_is_kept(demo, tmp_path, monkeypatch):
     asked = 0
 

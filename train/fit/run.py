@@ -14,7 +14,8 @@ import warnings
 from bisect import bisect
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from cprt.config import option, parse, run
@@ -52,29 +53,43 @@ def main(argv: Sequence[str] | None = None) -> None:
     argv = list(sys.argv[1:] if argv is None else argv)
     if "-h" in argv or "--help" in argv:  # without torch; the others are those of train/sft.py --help
         parse(FitArguments, ["--help"], prog="cprt fit", description=__doc__)
+    names = {f"--{field.name}" for field in fields(FitArguments)}
+    own = [word for pair in pairwise(argv) if pair[0] in names for word in pair]
+    parse(FitArguments, own, prog="cprt fit")  # before torch and the recipe, which take seconds
     fit, recipe = read_recipe(argv)
     _, _, model_args, args, _ = recipe
     rows, room = args.per_device_train_batch_size, fit.gpu * GB - RESERVE
     print(f"{model_args.model_name_or_path}, imagined card of {fit.gpu:g} GB, {RESERVE / GB:g} of them for libraries")
-    print("one step at full size, which takes some seconds ...", flush=True)
+    print("one step at full size, which takes a minute or two ...", flush=True)
     figures = rehearse_quietly(recipe, rows)
+    smaller = "does not fit: the recipe's first lines say what to change for a smaller card"
     print(
-        f"as it is, micro-batch {rows}: {figures.peak / GB:.1f} GB, {figures.fixed / GB:.1f} of them weights and "
-        f"adapter; {'fits' if figures.peak <= room else 'does not fit'}"
+        f"as it is, micro-batch {rows}: {_bytes(figures.peak)}, {_bytes(figures.fixed)} of them weights "
+        f"and adapter; {'fits' if figures.peak <= room else smaller}"
     )
     print(f"shared prefix: {f'no, {figures.plain_reason}' if figures.plain_reason else 'yes'}")
     seconds = figures.flops / (fit.tflops * 1e12 * fit.utilisation)
     rate = f"{fit.utilisation:.0%} of {fit.tflops:g} TFLOP/s"
-    line = f"{figures.flops / 1e12:,.0f} TFLOP a step: {seconds:.1f} s at {rate}"
+    tera = figures.flops / 1e12
+    line = f"{f'{tera:,.0f} T' if tera >= 1 else f'{1000 * tera:,.1f} G'}FLOP a step: {_seconds(seconds)} at {rate}"
     if args.max_steps > 0:
-        line += f"; {args.max_steps} steps take {args.max_steps * seconds / 60:.0f} minutes"
+        line += f"; {args.max_steps} steps take {_seconds(args.max_steps * seconds)}"
     print(line, flush=True)
     if fit.search:
         print(f"largest micro-batch within {fit.gpu:g} GB:")
         for name, options in VARIANTS.items():
             print(f"  {name:<32} ", end="", flush=True)  # what is being tried, for some seconds each
             _, varied = read_recipe([*argv, *options])
-            print(largest(varied, room) or "none", flush=True)
+            most = largest(varied, room)
+            print(f"{most or 'none'}{' (the whole batch)' * (most == varied[1].global_batch_size)}", flush=True)
+
+
+def _bytes(count: float) -> str:
+    return f"{count / GB:.1f} GB" if count >= GB / 10 else f"{count / 1e6:.0f} MB"
+
+
+def _seconds(count: float) -> str:
+    return f"{count / 60:.0f} minutes" if count >= 600 else f"{count:.1f} s" if count >= 1 else f"{count:.1g} s"
 
 
 def largest(recipe: Recipe, room: float) -> int | None:

@@ -9,6 +9,7 @@ import io
 import json
 import logging
 import math
+import socket
 import time
 from dataclasses import replace
 from datetime import date
@@ -461,11 +462,40 @@ def test_an_endpoint_that_keeps_failing_stops_the_run():
     assert 2 * FAILED_IN_A_ROW <= len(server.bodies) <= 2 * (FAILED_IN_A_ROW + 8)
 
 
-def test_nobody_listening_is_the_same():
-    with Misbehaving(echo) as gone:
-        pass
-    with pytest.raises(Stopped, match=r"the connection failed \(ConnectError\)"):
-        ask(gone, [ask_text(str(n)) for n in range(50)], retries=0)
+@pytest.mark.parametrize(
+    "name, place, reason",
+    [("127.0.0.1", "127.0.0.1:9", "Connection refused"), ("nowhere.invalid", "its base_url", "no such name")],
+)
+def test_nobody_there_is_told_at_the_second_try(monkeypatch, name: str, place: str, reason: str):
+    """The cause in the system's words; no name of another machine. One that answered before is borne with longer."""
+    asked = 0
+
+    async def lookup(*_: Any, **more: Any) -> Any:
+        raise socket.gaierror(-2, reason)
+
+    monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", lookup)
+    real = Endpoint._call
+
+    async def counted(self: Endpoint, *args: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return await real(self, *args)
+
+    monkeypatch.setattr(Endpoint, "_call", counted)
+
+    async def main(reached: bool) -> list[Response]:
+        responses: list[Response] = []
+        remote = Endpoint(spec(f"http://{name}:9/v1", concurrency=1, retries=3), True, first_delay=0.005)
+        remote._reached = reached
+        async with remote as endpoint:
+            await endpoint.ask_all([("0", ask_text("a"))], lambda _, response: responses.append(response))
+        return responses
+
+    with pytest.raises(Stopped) as caught:
+        asyncio.run(main(False))
+    assert str(caught.value).startswith(f"judge: no endpoint at {place}: no connection ({reason}); what was answered")
+    assert asked == 2
+    assert asyncio.run(main(True)) == [Response(error=f"no connection ({reason}) (asked 4 times)")]
 
 
 def test_the_breaker_counts_only_failures_in_a_row():

@@ -12,6 +12,7 @@ from transformers import AutoModelForImageTextToText
 
 from cprt.errors import InputError
 from train.adapter import lora_config
+from train.fit import run as fit_run
 from train.fit.architectures import config_of, qwen3_vl
 from train.fit.rehearsal import Figures, rehearse
 from train.fit.run import largest, main, read_recipe
@@ -118,11 +119,48 @@ def test_the_command_says_what_a_recipe_needs(demo_base, capsys):
     main(["--config", recipe, *SMALL, "--max_pixels", "65536", "--gpu", "2", *options])
     first, waiting, needs, shared, step = capsys.readouterr().out.splitlines()
     assert first == f"{demo_base}, imagined card of 2 GB, 1.5 of them for libraries"
-    assert waiting == "one step at full size, which takes some seconds ..."
-    assert needs.startswith("as it is, micro-batch 1: 0.") and needs.endswith("weights and adapter; fits")
+    assert waiting == "one step at full size, which takes a minute or two ..."
+    assert re.fullmatch(r"as it is, micro-batch 1: \d\d MB, \d MB of them weights and adapter; fits", needs)
     assert shared == "shared prefix: yes"
-    found = re.fullmatch(r"([\d.,]+) TFLOP a step: ([\d.]+) s at 50% of 1 TFLOP/s; 80 steps take (\d+) minutes", step)
-    assert float(found[2]) == pytest.approx(2 * float(found[1]), abs=1) and float(found[2]) > 0
+    found = re.fullmatch(r"([\d.,]+) GFLOP a step: ([\d.]+) s at 50% of 1 TFLOP/s; 80 steps take ([\d.]+) s", step)
+    assert float(found[2]) == pytest.approx(2 * float(found[1]) / 1000, rel=0.5) and float(found[2]) > 0
+
+
+@pytest.mark.parametrize(
+    "peak, fixed, flops, most, says",
+    [
+        (
+            30e9,
+            20e9,
+            2e15,
+            8,
+            "30.0 GB, 20.0 GB of them weights and adapter; does not fit: the recipe's first lines say what to change"
+            "|2,000 TFLOP a step: 16.0 s at 40% of 312 TFLOP/s; 80 steps take 21 minutes|  8\n",
+        ),
+        (
+            4e7,
+            1e6,
+            5e9,
+            128,
+            "40 MB, 1 MB of them weights and adapter; fits"
+            "|5.0 GFLOP a step: 4e-05 s at 40% of 312 TFLOP/s; 80 steps take 0.003 s|128 (the whole batch)",
+        ),
+    ],
+)
+def test_small_numbers_are_numbers_and_what_does_not_fit_says_how_to_go_on(
+    monkeypatch, capsys, peak, fixed, flops, most, says
+):
+    monkeypatch.setattr(fit_run, "rehearse_quietly", lambda *_: Figures(int(fixed), int(peak), int(flops), None))
+    monkeypatch.setattr(fit_run, "largest", lambda *_: most)
+    main(["--config", str(RECIPES / "qwen3_vl_2b.yaml")])
+    out = capsys.readouterr().out
+    assert all(part in out for part in says.split("|")), out
+
+
+def test_our_own_options_are_checked_before_the_recipe(monkeypatch):
+    monkeypatch.setattr(fit_run, "read_recipe", lambda argv: pytest.fail("it takes seconds"))
+    with pytest.raises(InputError, match="gpu must be more than 0, not 0.0"):
+        main(["--config", "none.yaml", "--gpu", "0"])
 
 
 @pytest.mark.parametrize(
