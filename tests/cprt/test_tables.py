@@ -230,7 +230,7 @@ def test_an_id_never_becomes_another_one(tmp_path: Path, id: str):
     assert read_ids(write(tmp_path / "ids.csv", f'id\n"{id}"\n')) == [(2, id)]
 
 
-@pytest.mark.parametrize("name", ["T=1_T=2.png", "ID=3_T=1_P=0_T=2.png", "T=a_T=b.png"])
+@pytest.mark.parametrize("name", ["T=1_T=2.png", "ID=3_T=1_P=0_T=2.png"])
 def test_a_file_that_states_two_classes_is_refused(tmp_path: Path, name: str):
     with pytest.raises(InputError, match=r"t.csv:2: field 'filename': '.*' states several classes, T=\w and T=\w"):
         read_judge(write(tmp_path / "t.csv", f"filename,label\n{name},yes\n"))

@@ -75,7 +75,7 @@ def test_an_adapter_without_effect_is_an_error(trainer, tmp_path):
     assert trainer.model.active_adapter == "default" and list(trainer.model.peft_config) == ["default"]
 
     for weight in trainable(trainer.model).values():  # as of four bits, which PEFT opens in float32
-        weight.data = weight.data.bfloat16()
+        weight.data = (4 * weight.data).bfloat16()  # large enough for the rounding of products to show
     trainer.model.save_pretrained(tmp_path / "good")
     assert check_effect(trainer.model, tmp_path / "good", row) > 0.01
     assert {weight.dtype for weight in trainable(trainer.model).values()} == {torch.bfloat16}

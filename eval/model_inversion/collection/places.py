@@ -73,9 +73,10 @@ class Tree:
         targets: dict[str, str] = {}  # the class that T= names -> the folder it was seen in
         for folder, path in self._images(self.images[name], found):
             file = path.rsplit("/", 1)[-1]
-            target = target_in(file)
             claims = claimed_class(folder, file, path)
-            if target is not None and folder is not None and not is_index(folder):
+            stated = targets_in(file)
+            if stated and folder is not None and not is_index(folder):
+                (target,) = stated
                 if targets.setdefault(target, folder) != folder:
                     raise InputError.at(path, f"T={target} stands in folder {folder!r} and in {targets[target]!r}")
                 if targets.setdefault(f"/{folder}", target) != target:
@@ -109,27 +110,28 @@ class Tree:
                 found.ignored += 1
 
 
-def target_in(file: str) -> str | None:
-    """The class index that ``T=`` in a file's name states, None where there is none."""
-    stated = {str(int(index)) for index in _TARGET.findall(file)}
-    if len(stated) > 1:
-        raise InputError(f"{file}: states several classes, {' and '.join(f'T={index}' for index in sorted(stated))}")
-    return stated.pop() if stated else None
+def targets_in(file: str) -> list[str]:
+    """The class indices that ``T=`` in a file's name states, each once."""
+    return sorted({str(int(index)) for index in _TARGET.findall(file)})
 
 
-def claimed_class(folder: str | None, file: str, where: str) -> str:
+def claimed_class(
+    folder: str | None, file: str, where: str | Path, line: int | None = None, field: str | None = None
+) -> str:
     """The class a reconstruction claims, by its folder (or table) or by ``T=`` in its name. Raises InputError.
 
     A folder that is a number must agree with ``T=``; one that is a name cannot be compared with an index.
     """
-    target = target_in(file)
-    if folder is None:
-        if target is None:
-            raise InputError.at(where, "claims no class: it lies in no class folder and has no T= in its name")
-        return target
-    if target is not None and is_index(folder) and plain_class(folder) != target:
-        raise InputError.at(where, f"claims two classes: {folder!r} and T={target} in its name")
-    return folder
+    stated, what = targets_in(file), None
+    if len(stated) > 1:
+        what = f"states several classes, T={' and T='.join(stated)}"
+    elif not stated and folder is None:
+        what = "claims no class: it lies in no class folder and has no T= in its name"
+    elif stated and folder is not None and is_index(folder) and plain_class(folder) != stated[0]:
+        what = f"claims two classes: {folder!r} and T={stated[0]} in its name"
+    if what is not None:
+        raise InputError.at(where, f"{file!r} {what}", line, field)
+    return stated[0] if folder is None else folder
 
 
 # --- Other layouts -----------------------------------------------------------------------------------------------
@@ -153,7 +155,7 @@ def read_table(file: str, root: Path, references: bool = False) -> dict[str, Fou
         if references:
             found.references.setdefault(claims, []).append(path)
         else:
-            claims = claimed_class(claims or None, path.rsplit("/", 1)[-1], f"{file}:{line}: {path}")
+            claims = claimed_class(claims or None, path.rsplit("/", 1)[-1], file, line, "file")
             found.images.append(Reconstruction(claims, path, path))
     return setups
 

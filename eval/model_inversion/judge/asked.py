@@ -18,15 +18,8 @@ from cprt.tables import write_csv
 from eval.model_inversion.collection.setups import Setup
 from eval.model_inversion.judge.panels import Shown
 from eval.model_inversion.judge.prompts import Prompt
-from eval.model_inversion.judge.queries import KINDS, Options
-from eval.model_inversion.metrics.join import Row, write_verdicts
-
-_CONTROLS = {
-    "positive": "hit_rate",
-    "negative": "false_alarm_rate",
-    "positive_degraded": "hit_rate",
-    "negative_degraded": "false_alarm_rate",
-}
+from eval.model_inversion.judge.queries import Options
+from eval.model_inversion.metrics.join import CONTROLS, Row, write_verdicts
 
 Labels = Sequence[tuple[str, str]]  # (class of B, label) of every query
 
@@ -87,8 +80,8 @@ class Asked:
     def write(self, out: Path, spec: ModelSpec, outcomes: Sequence[Outcome[str]], controls: int) -> dict[str, Any]:
         """The files of one judge and this set-up; returns the summary."""
         folder = out / spec.name / self.setup.id
-        kinds = [kind for kind in KINDS if self.options.degraded or not kind.endswith("_degraded")]
-        rows: dict[str, list[Row]] = {kind: [] for kind in kinds}
+        kinds = [kind for kind in CONTROLS if self.options.degraded or not kind.endswith("_degraded")]
+        rows: dict[str, list[Row]] = {kind: [] for kind in ("reconstruction", *kinds)}
         sure: list[tuple[Any, ...]] = []
         problems = []
         for shown, outcome in zip(self.shown, outcomes, strict=True):
@@ -101,13 +94,13 @@ class Asked:
             probability = None if outcome.response is None else yes_probability(outcome.response.logprobs)
             if probability is not None:
                 sure.append((kind, file, claims, *probability.values()))
-        of_controls = [(kind, *row) for kind in kinds[1:] for row in rows[kind]]
+        of_controls = [(kind, *row) for kind in kinds for row in rows[kind]]
         write_verdicts(folder, rows["reconstruction"], of_controls)
         (folder / "probabilities.csv").unlink(missing_ok=True)  # of an earlier run
         if sure:
             header = ("kind", "filename", "class", "p_yes", "yes_mass", "no_mass", "missing_mass")
             write_csv(folder / "probabilities.csv", header, sure)
-        labels = {kind: [(claims, label) for _, claims, _, label in rows[kind]] for kind in kinds}
+        labels = {kind: [(claims, label) for _, claims, _, label in of_kind] for kind, of_kind in rows.items()}
         summary: dict[str, Any] = {"judge": spec.name, "setup": self.setup.id, "name": self.setup.name}
         summary |= {**summarise(labels, controls), "problems": problems}
         write_json(folder / "summary.json", summary)
@@ -135,7 +128,7 @@ def summarise(labels: Mapping[str, Labels], controls: int) -> dict[str, Any]:
             "asked_for": controls,
             **{
                 kind: _tally(labels[kind]) | _rates(labels[kind], LABELS, **{rate: "yes"}, refusal_rate="refused")
-                for kind, rate in _CONTROLS.items()
+                for kind, rate in CONTROLS.items()
                 if kind in labels
             },
         },

@@ -31,10 +31,10 @@ from eval.model_inversion.judge.prompts import OURS, Prompt
 from eval.model_inversion.judge.queries import Options, Query, arrangement, candidates
 
 _QUALITY = 95
-_VERSION = 1  # of the drawing: part of every panel's name
+_VERSION = 2  # of the drawing: part of every panel's name
 _LEAST = 8  # pixels on either side of a picture
 _AT_ONCE = 32  # queries of one class that a thread takes together
-_TILES_KEPT, _DIGESTS_KEPT = 1024, 200_000  # a tile has 150 kB
+_PARTS_KEPT, _DIGESTS_KEPT = 1024, 200_000  # a part has up to 150 kB
 
 Crop = tuple[int, int, int, int]
 
@@ -68,7 +68,7 @@ class Panels:
         self._unfinished = folder / "unfinished"
         shutil.rmtree(self._unfinished, ignore_errors=True)  # of a run that was killed
         self._unfinished.mkdir(parents=True)
-        self._tile = lru_cache(_TILES_KEPT)(self._make_tile)
+        self._part = lru_cache(_PARTS_KEPT)(self._make_part)
         self._digest = lru_cache(_DIGESTS_KEPT)(self._read_digest)
         self._radius: dict[str, float] = {}  # of the degraded controls of a set-up
 
@@ -110,7 +110,7 @@ class Panels:
             few = f"class {query.claims!r} has {len(references)} usable references, {self.options.least} are needed"
             return Shown(query, skipped=tuple(skipped), problem=few)
         shown = self._arranged(setup, query, references, skipped)
-        pictures = [self._tile(path, setup.crop) for path in shown.references]
+        pictures = [_tile(self._part(path, setup.crop)) for path in shown.references]
         if self.options.layout == "panel":
             question = self.prompt.question(setup.subject, query.is_control)
             pictures = [draw(a, pictures, question, shown.a_first)]
@@ -131,7 +131,7 @@ class Panels:
             try:
                 if self._is_copy(query, path):
                     raise InputError(f"{path}: is a copy of Image A")
-                self._tile(path, setup.crop)
+                self._part(path, setup.crop)
                 usable.append(path)
             except InputError as error:
                 skipped.append(str(error))
@@ -158,22 +158,25 @@ class Panels:
         return Shown(query, tuple(ordered), a_first, files, tuple(skipped), blur)
 
     def _tile_a(self, setup: Setup, query: Query) -> Image.Image:
-        tile = self._tile(query.path, _crop_of_a(setup, query))
-        return blurred(tile, self._radius[setup.id]) if query.is_degraded else tile
+        part = self._part(query.path, _crop_of_a(setup, query))
+        return _tile(blurred(part, self._radius[setup.id]) if query.is_degraded else part)
 
     def _matching_radius(self, setup: Setup, queries: Sequence[Query]) -> float:
-        """For degraded controls, from tiles of both sides as far as they can be read; 0 where one side has none."""
+        """For degraded controls, from both sides as far as they can be read; 0 where one side has none.
 
+        White beside a picture is no part of it: it is lighter than most photos, and would pass for contrast.
+        """
         sides: dict[bool, list[Image.Image]] = {}
         for degraded in (True, False):
             side = [one for one in queries if (one.is_degraded if degraded else not one.is_control)]
             sides[degraded] = []
             for query in side[:: 1 + len(side) // MOST_LOOKED_AT]:  # from all classes
                 with contextlib.suppress(InputError):
-                    sides[degraded].append(self._tile(query.path, _crop_of_a(setup, query)))
+                    sides[degraded].append(self._part(query.path, _crop_of_a(setup, query)))
         return matching_radius(sides[True], sides[False]) if all(sides.values()) else 0.0
 
-    def _make_tile(self, path: str, crop: Crop | None) -> Image.Image:
+    def _make_part(self, path: str, crop: Crop | None) -> Image.Image:
+        """What fills a tile in one direction, and not always in the other."""
         try:
             image = load_image(self.root / path, None if crop else 4 * TILE * TILE)
         except InputError as error:
@@ -185,7 +188,7 @@ class Panels:
                 size = f"{image.width} x {image.height} pixels"
                 raise InputError(f"{path}: reference_crop {[*crop]} does not fit its {size}")
             image = image.crop(crop)
-        return ImageOps.pad(image, (TILE, TILE), Image.Resampling.BICUBIC, color="white")
+        return ImageOps.contain(image, (TILE, TILE), Image.Resampling.BICUBIC)
 
     def _read_digest(self, path: str) -> str:
         if not os.path.isfile(self.root / path):
@@ -200,6 +203,10 @@ class Panels:
         picture.save(partial, "JPEG", quality=_QUALITY, subsampling=0)
         path.parent.mkdir(exist_ok=True)
         os.replace(partial, path)
+
+
+def _tile(part: Image.Image) -> Image.Image:
+    return ImageOps.pad(part, (TILE, TILE), color="white")
 
 
 def _crop_of_a(setup: Setup, query: Query) -> Crop | None:

@@ -19,7 +19,6 @@ from eval.model_inversion.collection.places import Reconstruction
 from eval.model_inversion.collection.setups import Setup
 from eval.model_inversion.judge.prompts import LAYOUTS
 
-KINDS = ("reconstruction", "positive", "negative", "positive_degraded", "negative_degraded")
 MOST_REFERENCES = 5
 T = TypeVar("T")
 

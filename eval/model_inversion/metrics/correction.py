@@ -59,7 +59,7 @@ def correct(
 
     ``accuracy_judge_corrected`` is clipped to [0, 1], ``..._raw`` as it came, ``..._degraded`` by degraded controls,
     ``..._range`` its least and greatest value if the judge's hit rate on reconstructions is lower, and its false-alarm
-    rate higher, by up to ``counting.sensitivity`` than on the controls.
+    rate higher, by up to ``counting.error_margin`` than on the controls.
     """
     if controls is None:
         further = dict.fromkeys(("accuracy_judge_corrected_range", "correction_assumes"))
@@ -73,19 +73,19 @@ def correct(
     )
     return {
         **dict(zip(_FIGURES, found, strict=True)),
-        "accuracy_judge_corrected_range": _range(yes.share, clean, counting.sensitivity),
+        "accuracy_judge_corrected_range": _range(yes.share, clean, counting.error_margin),
         "correction_assumes": {"accuracy": ASSUMES, "fpr, fnr": ASSUMES_OF_RATES},
     }
 
 
-def _range(p: float | None, errors: Errors, sensitivity: float) -> list[float] | None:
+def _range(p: float | None, errors: Errors, error_margin: float) -> list[float] | None:
     h, f = errors.hits.share, errors.alarms.share
     if p is None or h is None or f is None:
         return None
     corners = [
         (p - false_alarms) / (hits - false_alarms)
-        for hits in (h, max(0.0, h - sensitivity))
-        for false_alarms in (f, min(1.0, f + sensitivity))
+        for hits in (h, max(0.0, h - error_margin))
+        for false_alarms in (f, min(1.0, f + error_margin))
         if hits > false_alarms
     ]
     return [_clip(min(corners)), _clip(max(corners))] if len(corners) == 4 else None

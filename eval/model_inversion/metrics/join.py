@@ -8,8 +8,9 @@ Columns are found by name, in any order; columns that are not needed are ignored
 * a judge's controls, as ``cprt mi`` writes them: ``kind, filename, class, response, label``; positive pairs show one
   class and negative ones two, those ``_degraded`` with the image spoiled to the quality of reconstructions
 
-Without a ``class`` column the class is the folder that the file lies in, else what follows ``T=`` in its name; class
-007 is class 7. A file name is never matched without its class: attacks name their files alike in every class.
+Without a ``class`` column the class is the folder that the file lies in, else what follows ``T=`` in its name, with
+which column and folder agree where they are numbers; class 007 is class 7. A file name is never matched without its
+class: attacks name their files alike in every class.
 """
 
 from __future__ import annotations
@@ -24,11 +25,15 @@ from typing import Any
 from cprt.answers.yes_no import LABELS, NOT_SHOWN
 from cprt.errors import InputError
 from cprt.tables import read_csv, write_csv
-from eval.model_inversion.collection.places import plain_class
+from eval.model_inversion.collection.places import claimed_class, plain_class
 
-KINDS = ("positive", "negative", "positive_degraded", "negative_degraded")  # of controls
+CONTROLS = {  # kind -> the rate that yes to it makes
+    "positive": "hit_rate",
+    "negative": "false_alarm_rate",
+    "positive_degraded": "hit_rate",
+    "negative_degraded": "false_alarm_rate",
+}
 _SPELLINGS = {"refuse": "refused"}  # the public code's
-_TARGET_CLASS = re.compile(r"(?:^|_)T=([^_.]+)")  # not CT=, which is a confidence
 _IDENTITY = re.compile(r"ID=[0-9]+_T=[0-9]+(?=[_.])")
 _EXAMPLES = 5
 _MIX_UPS = {
@@ -109,11 +114,11 @@ def read_controls(path: str | Path) -> dict[str, dict[str, Counter[str]]]:
     Pairs that could not be shown are no part of it. A file without a ``class`` column takes each pair for a class.
     """
     seen: dict[tuple[str, ...], int] = {}
-    counts: dict[str, dict[str, Counter[str]]] = {kind: {} for kind in KINDS}
+    counts: dict[str, dict[str, Counter[str]]] = {kind: {} for kind in CONTROLS}
     for line, row, label in _rows(path, "label", (*LABELS, NOT_SHOWN), "kind"):
         kind = row["kind"].lower()
-        if kind not in KINDS:
-            raise InputError.at(path, f"{row['kind']!r} is not one of {', '.join(KINDS)}", line, "kind")
+        if kind not in CONTROLS:
+            raise InputError.at(path, f"{row['kind']!r} is not one of {', '.join(CONTROLS)}", line, "kind")
         _once(seen, (kind, row.get("class", ""), row["filename"]), path, line)
         if label != NOT_SHOWN:
             counts[kind].setdefault(row.get("class", row["filename"]), Counter())[label] += 1
@@ -188,15 +193,8 @@ def _place(row: dict[str, str], path: str | Path, line: int) -> tuple[str, str]:
         raise InputError.at(path, f"{row['filename']!r} is no file name", line, "filename")
     if row.get("class") == "":
         raise InputError.at(path, "is empty", line, "class")
-    if "class" in row or folders:
-        return row.get("class") or folders[-1], name
-    stated = _TARGET_CLASS.findall(name)
-    if len(set(map(plain_class, stated))) > 1:
-        raise InputError.at(path, f"{name!r} states several classes, T={' and T='.join(stated)}", line, "filename")
-    if not stated:
-        what = f"{name!r} has no class: neither a column class, nor a folder, nor T= in the name"
-        raise InputError.at(path, what, line, "filename")
-    return stated[0], name
+    folder = row.get("class") or (folders[-1] if folders else None)
+    return claimed_class(folder, name, path, line, "filename"), name
 
 
 def _once(seen: dict[Any, int], key: tuple[str, ...], path: str | Path, line: int) -> None:

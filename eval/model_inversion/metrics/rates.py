@@ -34,7 +34,7 @@ class Counting:
     """Options of every command that counts."""
 
     refused_as_no: bool = option("count a refusal as a no in the 2x2 table", False)
-    sensitivity: float = option("how much more the judge may err than on controls, for a range", 0.1, least=0, most=1)
+    error_margin: float = option("how much more the judge may err than on controls, for a range", 0.1, least=0, most=1)
     resamples: int = option("resamples of the classes; 0: intervals of shares alone", 2000, least=0, most=100_000)
     seed: int = option("seed of the resamples", 0, least=0)
 

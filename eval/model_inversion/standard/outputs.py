@@ -93,8 +93,8 @@ class StoredOutputs:
     def see(self, paths: Sequence[Path], batch_size: int, what: str) -> Outputs:
         """As of a ``Classifier``. Raises InputError for an image that the file does not have."""
         found = [self._row(path) for path in paths]
-        odds = np.exp(self._logits[found] - self._logits[found].max(axis=1, keepdims=True, initial=-np.inf))
-        return Outputs(odds / odds.sum(axis=1, keepdims=True), self._features[found])
+        exponentials = np.exp(self._logits[found] - self._logits[found].max(axis=1, keepdims=True, initial=-np.inf))
+        return Outputs(exponentials / exponentials.sum(axis=1, keepdims=True), self._features[found])
 
     def _row(self, path: Path) -> int:
         parts = path.parts

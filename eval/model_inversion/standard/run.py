@@ -26,7 +26,7 @@ from eval.model_inversion.standard.classifier import Classifier, open_classifier
 from eval.model_inversion.standard.extraction import StudentSpec, train_student
 from eval.model_inversion.standard.features import EVALUATION_MODEL, LITERATURE, PRDC, Features, distance, nearness
 from eval.model_inversion.standard.outputs import Outputs, StoredOutputs, accuracies, ranks
-from eval.model_inversion.standard.spec import ClassifierSpec
+from eval.model_inversion.standard.spec import ClassifierSpec, by_content
 
 HEADER = ("filename", "class", "prediction", "top5", "confidence", "predicted_class")
 Logits = NDArray[np.int64]  # (N,): which one is the claimed class's
@@ -129,7 +129,11 @@ def main(argv: Sequence[str] | None = None) -> None:
                 beside[name] = {"feature_distance": apart, "note": note, "network": other.record()}
     if student is not None:
         learner = train_student(student, [image.path for image in images], claimed_N, len(index.logits), "student")
-        beside["extraction"] = {"student": asdict(student), "private": None, "clean": None}
+        beside["extraction"] = {
+            "student": asdict(student) | by_content(student.weights),
+            "private": None,
+            "clean": None,
+        }
         for name, files in (("private", private), ("clean", clean)):
             if files is not None:
                 attacked = _attacked(files, {image.claims for image in images})
@@ -154,7 +158,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     sign("cprt mi-standard", out / "run.json")
     _write_predictions(out / "prediction.csv", images, claimed_N, seen, index.names)
     write_json(out / "standard.json", report)
-    inputs = {"weights": spec.weights} | {name: other.weights for name, other in others.items()}
+    inputs = {"weights": spec.weights, "student": None if student is None else student.weights}
+    inputs |= {name: other.weights for name, other in others.items()}
     write_run("cprt mi-standard", out, args, inputs, images={"n": len(images)})
     first, *more = lines(report)
     print("\n  ".join([f"{args.out}: {first}", *more]))
@@ -172,10 +177,12 @@ def _write_predictions(
     path: Path, images: Sequence[Image], claimed_N: Logits, seen: Outputs, names: Sequence[str]
 ) -> None:
     rows = []
-    for image, claimed, rank, odds in zip(images, claimed_N, ranks(seen, claimed_N), seen.probabilities, strict=True):
+    for image, claimed, rank, of_classes in zip(
+        images, claimed_N, ranks(seen, claimed_N), seen.probabilities, strict=True
+    ):
         top5 = "" if len(names) <= 5 else "yes" if rank < 5 else "no"
-        accepted, predicted = "yes" if rank == 0 else "no", names[int(odds.argmax())]
-        rows.append((image.name, image.claims, accepted, top5, float(odds[claimed]), predicted))
+        accepted, predicted = "yes" if rank == 0 else "no", names[int(of_classes.argmax())]
+        rows.append((image.name, image.claims, accepted, top5, float(of_classes[claimed]), predicted))
     write_csv(path, HEADER, rows)
 
 

@@ -112,8 +112,14 @@ class ClassifierSpec:
 
     def record(self) -> dict[str, Any]:
         """For reports: the weights count by their content."""
-        weights = {"weights": Path(self.weights).name, "weights_sha256": file_digest(self.weights)}
-        return dataclasses.asdict(self) | weights
+        return dataclasses.asdict(self) | by_content(self.weights)
+
+
+def by_content(weights: str | None) -> dict[str, str | None]:
+    """Weights as reports name them, null where there are none; folders of the machine are nobody's business."""
+    if weights is None:
+        return {"weights": None, "weights_sha256": None}
+    return {"weights": Path(weights).name, "weights_sha256": file_digest(weights)}
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ def test_a_response_over_several_lines_with_quotes_is_one_cell(tmp_path: Path):
     [
         ("ID=5_T=12_P=0_CT=0.8688.png", ("12", "ID=5_T=12_P=0_CT=0.8688.png")),
         ("T=003.png", ("3", "T=003.png")),
-        ("12/ID=5_T=4.png", ("12", "ID=5_T=4.png")),  # the folder wins
+        ("Ann/ID=5_T=4.png", ("Ann", "ID=5_T=4.png")),  # an index says nothing of a name
         ("n02085620-Chihuahua/1.png", ("n02085620-Chihuahua", "1.png")),
         ("0007/1.png", ("7", "1.png")),
         ("000/1.png", ("0", "1.png")),
@@ -82,11 +82,18 @@ def test_the_class_is_the_folder_else_in_the_name(tmp_path: Path, name: str, key
     assert list(read_judge(write(tmp_path / "j.csv", f"filename,label\n{name},yes\n"))) == [key]
 
 
-@pytest.mark.parametrize("name", ["image_001.png", "CT=0.5.png", "RESULT=4.png", "./a.png", "/a.png"])
+@pytest.mark.parametrize("name", ["image_001.png", "CT=0.5.png", "RESULT=4.png", "T=x.png", "./a.png", "/a.png"])
 def test_a_name_without_a_class_is_refused(tmp_path: Path, name: str):
     """Fault 2: such names all became NaN and joined each with each."""
-    with pytest.raises(InputError, match=r"j.csv:2: field 'filename': .* has no class"):
+    with pytest.raises(InputError, match=r"j.csv:2: field 'filename': .* claims no class"):
         read_judge(write(tmp_path / "j.csv", f"filename,label\n{name},yes\n"))
+
+
+@pytest.mark.parametrize("row", ["3/ID=0_T=7_P=7.png,", "ID=0_T=7.png,3", "7/ID=0_T=7.png,3"])
+def test_a_name_of_another_class_is_refused(tmp_path: Path, row: str):
+    header = "filename,class,label" if row[-1] == "3" else "filename,label"
+    with pytest.raises(InputError, match=r"j.csv:2: field 'filename': .* claims two classes: '3' and T=7 in its name"):
+        read_judge(write(tmp_path / "j.csv", f"{header}\n{row.rstrip(',')},yes\n"))
 
 
 def test_a_hundred_rows_join_to_a_hundred(tmp_path: Path):

@@ -231,9 +231,9 @@ def test_the_range_is_that_of_a_judge_who_errs_more_on_reconstructions():
     # Hits 0.9 or 0.8, false alarms 0.1 or 0.2: from (0.5 - 0.2) / (0.9 - 0.2) to (0.5 - 0.1) / (0.8 - 0.1).
     assert figures["accuracy_judge_corrected"] == pytest.approx(0.5)
     assert figures["accuracy_judge_corrected_range"] == pytest.approx([3 / 7, 4 / 7])
-    none, _ = corrected(by_class, controls(180, 20), sensitivity=0.0)
+    none, _ = corrected(by_class, controls(180, 20), error_margin=0.0)
     assert none["accuracy_judge_corrected_range"] == pytest.approx([0.5, 0.5])
-    wide, _ = corrected(by_class, controls(180, 20), sensitivity=0.5)
+    wide, _ = corrected(by_class, controls(180, 20), error_margin=0.5)
     assert wide["accuracy_judge_corrected_range"] is None  # then its yes might say nothing
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from collection import SETUP, colour, describe, make, picture
-from PIL import Image
+from PIL import Image, ImageFilter
 
 from cprt.errors import InputError
 from eval.model_inversion.collection.setups import Setup, read_setups
 from eval.model_inversion.judge.drawing import CAPTION, GAP, LINE, TILE, draw
-from eval.model_inversion.judge.panels import Panels
+from eval.model_inversion.judge.panels import Panels, _tile
 from eval.model_inversion.judge.prompts import OURS, SUBJECTS, Subject
 from eval.model_inversion.judge.queries import Options, plan
 
@@ -71,10 +71,10 @@ def test_a_panel_is_laid_out_as_the_papers(tmp_path: Path, setup: Setup, n: int)
 def test_pictures_keep_their_aspect_ratio_and_references_are_cut_as_stated(tmp_path: Path, setup: Setup):
     wide = picture(tmp_path / "root" / "wide.png", 3, size=(200, 100))
     making = panels(tmp_path)
-    tile = np.asarray(making._tile("wide.png", None), dtype=int)
+    tile = np.asarray(_tile(making._part("wide.png", None)), dtype=int)
     assert tile.shape == (TILE, TILE, 3)
     assert (tile[:50] == 255).all() and (tile[-50:] == 255).all() and near(tuple(tile[70, 20]), colour(3))
-    cut = np.asarray(making._tile("wide.png", (0, 0, 50, 25)), dtype=int)
+    cut = np.asarray(_tile(making._part("wide.png", (0, 0, 50, 25))), dtype=int)
     assert near(tuple(cut[112, 112]), colour(3)) and near(tuple(cut[112, 5]), colour(3))
     assert wide.is_file()
     crop = dataclasses.replace(setup, crop=(0, 0, 41, 40))
@@ -204,3 +204,28 @@ def test_a_question_in_other_letters_needs_separate_images(tmp_path: Path, setup
     with pytest.raises(InputError, match="set --layout separate"):
         show(tmp_path, japanese)
     assert all(row.problem is None for row in show(tmp_path, japanese, layout="separate"))
+
+
+def test_white_bars_beside_photos_do_not_count_as_sharpness(tmp_path: Path, setup: Setup):
+    """Photos, and the same ones beside their mirror images, which leaves no bars: the same blur."""
+    root, found = tmp_path / "root", []
+
+    def photo(seed: int, is_whole: bool) -> Image.Image:
+        rng = np.random.default_rng(seed)
+        coarse = Image.fromarray(rng.integers(40, 160, (12, 6, 3)).astype(np.uint8)).resize((60, 120))
+        half = (np.asarray(coarse) + rng.normal(0, 9, (120, 60, 3))).clip(0, 255).astype(np.uint8)
+        return Image.fromarray(np.hstack([half, half[:, ::-1]]) if is_whole else half)
+
+    for seed, image in enumerate(setup.reconstructions):
+        photo(seed, is_whole=True).filter(ImageFilter.GaussianBlur(1.0)).save(root / image.path)
+    files = [path for paths in setup.references.values() for path in paths]
+    for is_whole in (True, False):
+        for seed, path in enumerate(files):
+            photo(seed, is_whole).save(root / path, quality=95)
+        degraded = [one for one in show(tmp_path, setup, controls=9, degraded=True) if one.query.is_degraded]
+        (blur,) = {one.blur for one in degraded}
+        found.append(blur)
+        shutil.rmtree(tmp_path / "panels")
+    assert found[0] == pytest.approx(TILE / 120, rel=0.2) and found[1] == pytest.approx(found[0], rel=0.05)
+    tile = np.asarray(_tile(panels(tmp_path)._part(files[0], None)))
+    assert (tile[:, : TILE // 4 - 1] == 255).all() and tile.shape == (TILE, TILE, 3)

@@ -10,7 +10,7 @@ import pytest
 from collection import ID, SETUP, describe, make, picture
 
 from cprt.errors import InputError
-from eval.model_inversion.collection.places import claimed_class, target_in
+from eval.model_inversion.collection.places import claimed_class, targets_in
 from eval.model_inversion.collection.setups import read_setups
 
 
@@ -105,7 +105,7 @@ def test_the_class_comes_from_the_folder_or_from_t():
     assert claimed_class("007", "T=7.png", "") == "007"
     assert claimed_class("Ann", "ID=1_T=3.png", "") == "Ann"
     assert claimed_class(None, "T=0.png", "") == "0"  # class 0 is a class
-    assert target_in("CT=0.8688.png") is None and target_in("ID=5_T=12.JPG") == "12" and target_in("T=x.png") is None
+    assert [targets_in(f"{name}.png") for name in ("CT=0.8688", "ID=5_T=12", "T=x")] == [[], ["12"], []]
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_other_layouts_come_in_through_csv(tmp_path: Path):
         ("s,../../etc/passwd,a", "a.csv:2: field 'file': '../../etc/passwd' is not a path inside"),
         ("s,/etc/passwd,a", "a.csv:2: field 'file'"),
         ("s,x/9.jpg,a", "a.csv:2: field 'file': there is no file x/9.jpg"),
-        ("s,x/0.jpg,", "a.csv:2: x/0.jpg: claims no class"),
+        ("s,x/0.jpg,", "a.csv:2: field 'file': '0.jpg' claims no class"),
         ("../s,x/0.jpg,a", "a.csv:2: field 'setup'"),
         (",x/0.jpg,a", "a.csv:2: field 'setup'"),
         ("s,x/0.jpg", "a.csv:2: has 2 cells, the header 3"),

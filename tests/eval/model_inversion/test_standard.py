@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import timm
 import torch
 import yaml
 from PIL import Image
+from safetensors.torch import save_file
 
 from cprt.errors import InputError
 from cprt.metrics.bootstrap import ClusteredShare
@@ -137,6 +139,18 @@ def test_the_literatures_figures_rest_on_attacked_classes_and_stand_beside_those
     assert f"literature's convention, features of Inception pool3: FID {found['fid']:.2f}, precision" in printed
     run()
     assert "literature's convention (ImageNet Inception, pool3): not computed" in capsys.readouterr().out
+
+
+def test_the_weights_that_a_student_begins_from_are_recorded_by_content_and_without_their_folder(bench, run, tmp_path):
+    weights = tmp_path / "somebody" / "begin.safetensors"
+    weights.parent.mkdir()
+    save_file(timm.create_model("test_resnet", num_classes=9).state_dict(), weights)
+    student = {"library": "timm", "architecture": "test_resnet", "weights": str(weights), "resize": 32}
+    student |= {"mean": [0.5] * 3, "std": [0.5] * 3, "epochs": 1}
+    out, report = run(student=student)
+    recorded, of = report["extraction"]["student"], json.loads((out / "run.json").read_text())["inputs"]["student"]
+    assert (recorded["weights"], recorded["weights_sha256"]) == ("begin.safetensors", file_digest(weights))
+    assert of["sha256"] == file_digest(weights) and "somebody" not in (out / "standard.json").read_text()
 
 
 @pytest.mark.slow
