@@ -116,7 +116,7 @@ class Annotation:
 class Prediction:
     """One answer of one model. Scores are null unless ``status`` is ok; ``error`` says what went wrong.
 
-    What only structured answers have is left out of other rows: ``willing`` (``cprt.models.decoding.grammar.Held``),
+    What only structured answers have is left out of other rows: ``willing`` (``decoding.grammar.Constrained``),
     and what follows from probabilities of lists of attributes (``cprt.guidance.risk.Risk``):
 
     Attributes:

@@ -73,7 +73,7 @@ class Response:
     dropped: tuple[str, ...] = ()
     distribution: dict[str, float] | None = None  # score -> probability, behind a ``lead_in`` (``ScoreReader``)
     lists: dict[str, float] | None = None  # keys with commas between -> probability (``ListReader``)
-    willing: float | None = None  # the share of a structured answer's probability that a free model gives it (``Held``)
+    willing: float | None = None  # the share of a structured answer's probability that a free model gives it
     # How a local model ran. The shape of a batch alone can flip a near-tied token in bfloat16.
     made: dict[str, Any] | None = None
     error: str | None = None
