@@ -11,10 +11,12 @@ import fcntl
 import glob
 import hashlib
 import os
+import platform
 import stat
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
@@ -218,11 +220,10 @@ def write_parts(path: str | Path, parts: Iterable[str | bytes]) -> None:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # A name may take all of the 255 bytes that there are.
-    name = path.name if len(os.fsencode(path.name)) < 200 else hashlib.sha256(os.fsencode(path.name)).hexdigest()
-    partial = path.with_name(f".{name}.{os.getpid()}-{threading.get_native_id()}.partial")  # threads may share a path
+    # Machines may share a folder, and threads a path.
+    partial = beside(path, f"{_machine()}-{os.getpid()}-{threading.get_native_id()}.partial")
     try:
-        with open(partial, "wb") as file:
+        with naming(path), open(partial, "wb") as file:
             for part in parts:
                 file.write(part.encode("utf-8", "backslashreplace") if isinstance(part, str) else part)
             file.flush()
@@ -230,10 +231,34 @@ def write_parts(path: str | Path, parts: Iterable[str | bytes]) -> None:
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
-    for left in path.parent.glob(f".{glob.escape(name)}.*.partial"):
-        process = left.name.removesuffix(".partial").rpartition(".")[2].partition("-")[0]
+    for left in path.parent.glob(f"{glob.escape(beside(path, _machine()).name)}-*.partial"):
+        process = left.name.removesuffix(".partial").split("-")[-2]
         if process.isdecimal() and not _runs(int(process)):
             left.unlink(missing_ok=True)
+
+
+def beside(path: Path, ending: str) -> Path:
+    """A hidden file next to ``path``, whose name may take all of the 255 bytes that there are."""
+    name = os.fsencode(path.name)
+    return path.with_name(f".{path.name if len(name) < 200 else hashlib.sha256(name).hexdigest()}.{ending}")
+
+
+@contextmanager
+def naming(path: str | Path) -> Iterator[None]:
+    """A fault of writing names the file: of a full disk the system does not."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or os.fspath(path)
+        raise
+
+
+@cache
+def _machine() -> str:
+    """What tells the processes of this machine, or of this container, from others with the same numbers."""
+    space = "/proc/self/ns/pid"
+    among = os.readlink(space) if os.path.lexists(space) else ""
+    return hashlib.sha256(f"{platform.node()} {among}".encode()).hexdigest()[:8]
 
 
 def lock(descriptor: int, place: str | Path, choose: str = "") -> None:

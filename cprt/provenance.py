@@ -119,10 +119,23 @@ def made_by(record: str | Path) -> str:
     return " ".join(command[: 2 if command[0] == "cprt" else 1])
 
 
-def sign(stage: str, record: str | Path) -> None:
-    """Write the run record before anything it stands beside: a run that was killed finds its own work again."""
-    if not Path(record).exists():
-        write_json(record, run_record(stage, {}))
+def sign(stage: str, record: str | Path, keep: bool = False) -> None:
+    """Write an unfinished run record before anything it stands beside.
+
+    A run that was killed finds its own work again, and nobody takes what it left, partly new and partly of an earlier
+    run, for a result (``read_record``). ``keep``: nothing of an earlier run is replaced yet, whose record stays.
+    """
+    if not (keep and Path(record).exists()):
+        write_json(record, {**run_record(stage, {}), "unfinished": True})
+
+
+def read_record(record: str | Path) -> dict[str, Any]:
+    """The run record of a finished run. Raises InputError."""
+    content = read_object(record)
+    if content.get("unfinished"):
+        why = f"{made_by(record)} was stopped while it wrote what is here; run it again"
+        raise InputError.at(record, why, field="unfinished")
+    return content
 
 
 def clear(folder: str | Path, patterns: Iterable[str]) -> None:

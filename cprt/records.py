@@ -11,9 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from cprt.answers import STATUSES
 from cprt.errors import InputError
 from cprt.files import is_safe_path, read_text, without_halves, write_parts, write_text
+from cprt.scoring import SCORE_TOLERANCE, severities
 from cprt.taxonomy import Taxonomy
 from cprt.values import WORDS, is_number, read_fields, ruled
 
@@ -113,7 +116,7 @@ class Annotation:
 class Prediction:
     """One answer of one model. Scores are null unless ``status`` is ok; ``error`` says what went wrong.
 
-    What only structured answers have is left out of other rows: ``willing`` (``cprt.models.decoding.grammar.Held``),
+    What only structured answers have is left out of other rows: ``willing`` (``decoding.grammar.Constrained``),
     and what follows from probabilities of lists of attributes (``cprt.guidance.risk.Risk``):
 
     Attributes:
@@ -152,15 +155,31 @@ class Prediction:
 def read_labels(path: str | Path, taxonomy: Taxonomy | None = None, needed: Collection[str] = ()) -> list[Label]:
     """All rows of a labels file; of image and labels, none may lack what is ``needed``.
 
-    Raises InputError, also for an id that is there twice and for a file without rows.
+    Raises InputError, also for an id that is there twice, for a file without rows, and for a level and score that do
+    not follow from the row's labels: those of another taxonomy.
     """
-    keys = (taxonomy or Taxonomy.default()).keys
+    taxonomy = taxonomy or Taxonomy.default()
 
     def wrong(row: Label) -> Wrong:
         absent = next((name for name in needed if getattr(row, name) is None), None)
-        return (absent, "is missing") if absent else wrong_labels(row.labels, keys)
+        return (absent, "is missing") if absent else wrong_labels(row.labels, taxonomy.keys)
 
-    return _each_once(path, _rows(path, Label, wrong, "; cprt labels makes them of CPRT-Bench's files and of tables"))
+    rows = _rows(path, Label, wrong, "; cprt labels makes them of CPRT-Bench's files and of tables")
+    for line, field, why in _other_severities(rows, taxonomy):
+        raise InputError.at(path, f"{why}: were the labels made with another --taxonomy?", line, field)
+    return _each_once(path, rows)
+
+
+def _other_severities(rows: Iterable[tuple[int, Label]], taxonomy: Taxonomy) -> Iterator[tuple[int, str, str]]:
+    """(line, field, what is wrong) of rows whose severity is not what the taxonomy gives."""
+    known = [(line, row, row.labels) for line, row in rows if row.labels is not None]
+    matrix = [[labels[key] for key in taxonomy.keys] for _, _, labels in known]
+    levels, scores = severities(np.reshape(matrix, (-1, len(taxonomy.keys))), taxonomy)
+    for (line, row, _), level, score in zip(known, levels.tolist(), scores.tolist(), strict=True):
+        if row.level != level:
+            yield line, "level", f"{row.level} does not follow from labels, {level} does"
+        if abs(row.score - score) > SCORE_TOLERANCE:
+            yield line, "score", f"{row.score:g} does not follow from labels, {score:.4g} does"
 
 
 def wrong_labels(labels: Mapping[str, Any] | None, keys: Collection[str]) -> Wrong:

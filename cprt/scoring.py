@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from cprt.taxonomy import Taxonomy
 
 _DECIMALS = 3  # what an answer prints; the published bounds have as many
+SCORE_TOLERANCE = 6e-4 + 1e-9  # of a file's score, which may have three decimals, rounded or truncated
 
 
 @dataclass(frozen=True)

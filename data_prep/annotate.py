@@ -81,12 +81,13 @@ def main(argv: Sequence[str] | None = None) -> None:
             print(estimate(Annotator(spec, photos, taxonomy), cache, args.retry))
         return
 
-    sign("cprt annotate", out / "run.json")
+    sign("cprt annotate", out / "run.json", keep=True)
     rows: dict[str, list[dict[str, Any]]] = {}
     for model in models:
         annotator = Annotator(model.spec, photos, taxonomy)
         with ResponseCache(_answers(out, model.spec)) as cache:
             rows[model.spec.name] = annotator.ask(model, cache, args.retry)
+    sign("cprt annotate", out / "run.json")
     report = write(out, rows, taxonomy)
     config = {**vars(args), "annotators": [spec.record() for spec in specs]}
     prompts = {"stage1": digest(stage1(taxonomy)), "stage2": digest(stage2("", taxonomy))}

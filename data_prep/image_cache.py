@@ -20,7 +20,7 @@ from PIL import Image
 
 from cprt.config import option, parse, run
 from cprt.errors import InputError, one_line
-from cprt.files import locked
+from cprt.files import beside, locked
 from cprt.images import ImageIndex, check_ratio, image_size, in_parallel, list_photos, load_image
 from cprt.pages.words import first_few
 from cprt.provenance import write_run
@@ -182,7 +182,7 @@ def _is_done(target: Path, source: os.stat_result) -> bool:
 def _write(image: Image.Image, target: Path, quality: int, source: os.stat_result) -> None:
     """One photo, whole or not at all, that says which state of its source it was made from."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f".{target.name}.partial")
+    partial = beside(target, "partial")
     image.save(partial, "JPEG", quality=quality, subsampling=0)
     os.utime(partial, ns=(source.st_atime_ns, source.st_mtime_ns))
     os.replace(partial, target)

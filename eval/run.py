@@ -33,8 +33,8 @@ from cprt.models.missing import read_outcomes
 from cprt.models.outcome import UNASKED, Outcome, tally
 from cprt.models.response_cache import ResponseCache, Shard
 from cprt.prompts import PROMPTS, TARGETS
-from cprt.provenance import check_output, run_path, sign, write_run
-from cprt.records import Label, Prediction, read_json, read_labels, read_predictions, write_json, write_jsonl
+from cprt.provenance import check_output, read_record, run_path, sign, write_run
+from cprt.records import Label, Prediction, read_labels, read_object, read_predictions, write_json, write_jsonl
 from cprt.taxonomy import Taxonomy
 from eval.judges import Judge, from_options, from_rows, only_asked, rows_at_hand, shared
 from eval.measures import measure, summary_line
@@ -131,7 +131,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     results: dict[str, EvaluatedRun] = {}
     for judge in judges:
         check_output("cprt eval", folders[judge.name], WRITES)
-    sign("cprt eval", out / "run.json")
+    sign("cprt eval", out / "run.json", keep=True)
     with ResponseCache(out / ANSWERS, shard) as cache:
 
         def outcomes_of(judge: Judge) -> Iterator[tuple[str | OSError, Outcome[Answer]]]:
@@ -228,6 +228,7 @@ def write(
             dropped = {"without": outcome.response.dropped} if outcome.response.dropped else {}
             ways[json.dumps((outcome.response.made or {}) | dropped)] += 1
     made = [{**json.loads(way), "count": count} for way, count in sorted(ways.items()) if way != "{}"]
+    sign("cprt eval", folder / "run.json")
     write_jsonl(folder / "predictions.jsonl", predictions)
     metrics = measure(labels, predictions, taxonomy, file=str(folder / "predictions.jsonl"))
     write_json(folder / "metrics.json", metrics)
@@ -262,9 +263,9 @@ def write(
 
 
 def read_earlier(folder: Path, labels: Sequence[Label], taxonomy: Taxonomy) -> EvaluatedRun | None:
-    """What an earlier run has left in ``folder``; None where there is nothing, or about other photos."""
+    """What an earlier run has left in ``folder``; None where there is nothing whole, or about other photos."""
     file = folder / "predictions.jsonl"
-    if not (file.is_file() and run_path(folder).is_file()):
+    if not (file.is_file() and run_path(folder).is_file()) or "unfinished" in read_object(run_path(folder)):
         return None
     predictions = read_predictions(file)
     if sorted(row.id for row in predictions) != sorted(label.id for label in labels):
@@ -274,7 +275,7 @@ def read_earlier(folder: Path, labels: Sequence[Label], taxonomy: Taxonomy) -> E
 
 def _evaluated(folder: Path, predictions: list[Prediction], metrics: Metrics) -> EvaluatedRun:
     """Called by its folder's name, as ``cprt compare`` calls it."""
-    return EvaluatedRun(folder.resolve().name, predictions, metrics, read_json(run_path(folder)))
+    return EvaluatedRun(folder.resolve().name, predictions, metrics, read_record(run_path(folder)))
 
 
 if __name__ == "__main__":

@@ -10,8 +10,8 @@ from typing import Any
 
 from cprt.errors import InputError, printable
 from cprt.metrics.results import Metrics
-from cprt.provenance import file_digest
-from cprt.records import Label, Prediction, inside, read_object, read_predictions
+from cprt.provenance import file_digest, read_record
+from cprt.records import Label, Prediction, inside, read_predictions
 from cprt.taxonomy import Taxonomy
 from cprt.values import is_number
 from eval.measures import HEADS, measure
@@ -52,11 +52,14 @@ def find_runs(paths: Sequence[str]) -> dict[str, Path]:
     """
     found: list[Path] = []
     for path in map(Path, paths):
-        path = path.parent if path.name == _FILE and path.is_file() else path
-        within = [path] if predictions_of(path).is_file() else sorted(file.parent for file in path.glob(f"*/{_FILE}"))
-        if not within:
+        named = path.name == _FILE and path.is_file()
+        path = path.parent if named else path
+        own, within = predictions_of(path).is_file(), sorted(file.parent for file in path.glob(f"*/{_FILE}"))
+        if own and within and not named:
+            raise InputError.at(path, f"holds a run of its own, {_FILE}, and runs in its folders: name those you mean")
+        if not (own or within):
             raise InputError.at(path, f"holds no {_FILE}" if path.is_dir() else "no such folder or file")
-        found += within
+        found += [path] if own else within
     resolved = [path.resolve() for path in found]
     for number, path in enumerate(found):
         if resolved[number] in resolved[:number]:
@@ -72,7 +75,7 @@ def predictions_of(run: Path) -> Path:
 
 def read_run(name: str, path: Path) -> EvaluatedRun:
     """A folder with predictions and metrics, and a record if ``cprt eval`` made it. Raises InputError."""
-    record = read_object(path / "run.json") if (path / "run.json").exists() else {}
+    record = read_record(path / "run.json") if (path / "run.json").exists() else {}
     return EvaluatedRun(name, read_predictions(predictions_of(path)), Metrics.read(path / "metrics.json"), record)
 
 

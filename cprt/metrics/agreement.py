@@ -14,21 +14,20 @@ Cohen's kappa, and where everybody answered everything it is Conger's (1980).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cprt.metrics.bootstrap import CONFIDENCE, defined, interval
+from cprt.metrics.bootstrap import CONFIDENCE, Floats, Weights, defined, divide, interval, resample
 from cprt.taxonomy import LEVELS, Taxonomy
 
-Floats = NDArray[np.float64]
 Answers = NDArray[np.int8]
 
 MISSING = -1
 KINDS = ("human", "model")
-_BLOCK = 2_000_000  # cells of resampling weights multiplied at once
 
 
 def majority(answers: ArrayLike) -> Answers:
@@ -116,29 +115,19 @@ class _Report:
     """Sums of terms over images, in the data and in every resample, and the figures that follow from them."""
 
     def __init__(self, taxonomy: Taxonomy, resamples: int, seed: int):
-        self.taxonomy, self.resamples, self.seed = taxonomy, resamples, seed
+        self.taxonomy = taxonomy
         levels = np.asarray([attribute.level for attribute in taxonomy.attributes])
         one_hot = (levels[:, None] == np.asarray(LEVELS)).astype(np.float64)
         self.parts = np.hstack([np.ones((len(levels), 1)), one_hot, np.eye(len(levels))])  # (A, S): who is in which
-        self._drawn: tuple[int, list[NDArray[np.int16]]] = (0, [])
+        self._weights: Callable[[int], Weights] = lru_cache(1)(partial(resample, resamples=resamples, seed=seed))
 
     def sums(self, terms: Floats, images: ArrayLike) -> Floats:
         """(N, A, C) terms -> (1 + resamples, S, C): the data first. Equal ``images`` (N,) give equal resamples."""
         chosen = terms[np.asarray(images, dtype=bool)]
         flat = chosen.reshape(len(chosen), -1) if len(chosen) else np.zeros((0, terms.shape[1] * terms.shape[2]))
-        found = [flat.sum(axis=0, keepdims=True)]
-        found += [times.astype(np.float64) @ flat for times in self._resamples_of(len(flat))]
+        found = (flat.sum(axis=0, keepdims=True), *(weights.T @ flat for weights in self._weights(len(flat))))
         of_attributes = np.concatenate(found).reshape(-1, *terms.shape[1:])
         return np.einsum("bac,as->bsc", of_attributes, self.parts)
-
-    def _resamples_of(self, n: int) -> list[NDArray[np.int16]]:
-        """How often each of n images was drawn: (resamples, n) in blocks. The last are kept: neighbours share them."""
-        if n and self._drawn[0] != n:
-            rng = np.random.default_rng(self.seed)
-            blocks = np.array_split(np.arange(self.resamples), 1 + self.resamples * n // _BLOCK)
-            sizes, share = map(len, blocks), np.full(n, 1 / n)
-            self._drawn = n, [rng.multinomial(n, share, size=size).astype(np.int16) for size in sizes]
-        return self._drawn[1] if n else []
 
     def consensus(self, humans: Answers) -> dict[str, Any]:
         """(H, N, A) answers of humans."""
@@ -256,12 +245,6 @@ def alpha_terms(answers: Answers) -> Floats:
 
 
 # --- Figures of such sums; NaN where undefined -------------------------------------------------------------------
-
-
-def divide(above: NDArray[Any], below: NDArray[Any]) -> Floats:
-    """NaN where the denominator is 0."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(np.asarray(below) != 0, np.asarray(above, dtype=np.float64) / below, np.nan)
 
 
 def kappa_of_tables(table: Floats) -> Floats:

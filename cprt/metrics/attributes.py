@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from cprt.metrics.bootstrap import ClusteredShare, Floats, Weights, defined, interval, resample, wilson_interval
+from cprt.metrics.bootstrap import ClusteredShare, Floats, Weights, defined, divide, interval, resample, wilson_interval
 from cprt.scoring import severities
 from cprt.taxonomy import Taxonomy
 
@@ -103,12 +103,11 @@ def _figures(counts: Floats, members: Mapping[int, list[int]]) -> dict[str, Floa
     of_levels = [counts[:, columns].sum(axis=1, keepdims=True) for columns in members.values()]
     right, wrong, missed = np.concatenate([counts, *of_levels, counts.sum(axis=1, keepdims=True)], axis=1)
     found = {}
-    with np.errstate(invalid="ignore"):
-        rows = (right / (right + wrong), right / (right + missed), 2 * right / (2 * right + wrong + missed))
+    f1 = divide(2 * right, 2 * right + wrong + missed)
+    rows = (divide(right, right + wrong), divide(right, right + missed), f1)
     for name, row in zip(FIGURES, rows, strict=True):
         known = ~np.isnan(row[:attributes])
-        with np.errstate(invalid="ignore"):
-            macro = np.where(known, row[:attributes], 0.0).sum(axis=0) / known.sum(axis=0)
+        macro = divide(np.where(known, row[:attributes], 0.0).sum(axis=0), known.sum(axis=0))
         found[name] = np.concatenate([row, macro[None]])
     return found
 
@@ -199,11 +198,9 @@ def _ranking(values: Floats, is_there: Floats, weights: Floats) -> dict[str, Flo
         np.add.reduceat((weights * part[:, None])[order], starts, axis=0) for part in (is_there, 1 - is_there)
     )
     true, false = np.cumsum(there, axis=0), np.cumsum(absent, axis=0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        ahead = (there * (false[-1] - false + absent / 2)).sum(axis=0)
-        auc = ahead / (true[-1] * false[-1])
-        precision = np.where(true > 0, true / (true + false), 0.0)
-        average = np.where(true[-1] > 0, (there * precision).sum(axis=0) / true[-1], np.nan)
+    auc = divide((there * (false[-1] - false + absent / 2)).sum(axis=0), true[-1] * false[-1])
+    precision = np.nan_to_num(divide(true, true + false))
+    average = divide((there * precision).sum(axis=0), true[-1])
     average = np.where(false[-1] > 0, average, np.nan)
     brier = (weights * ((values - is_there) ** 2)[:, None]).sum(axis=0) / weights.sum(axis=0)
     return {"auc": auc, "average_precision": average, "brier": brier}

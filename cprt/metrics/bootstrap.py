@@ -85,6 +85,12 @@ def defined(figure: ArrayLike) -> float | None:
     return None if np.isnan(figure) else float(np.asarray(figure))
 
 
+def divide(above: NDArray[Any], below: NDArray[Any]) -> Floats:
+    """NaN where the denominator is 0."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(np.asarray(below) != 0, np.asarray(above, dtype=np.float64) / below, np.nan)
+
+
 def interval(figures: Floats) -> list[float] | None:
     """95% percentile interval of (B,) figures; None if over 5% are undefined, or if they are not ``apart``."""
     return apart(_percentiles(figures, (1 - CONFIDENCE) / 2))
@@ -176,13 +182,13 @@ def totals(sums: ArrayLike, weights_BK: Floats) -> Floats:
     return np.tensordot(weights_BK, np.asarray(sums, dtype=np.float64), axes=1)
 
 
-def left_out(sums: ArrayLike) -> Floats:
+def leave_one_out(sums: ArrayLike) -> Floats:
     """(K, ...) sums over each cluster -> (K, ...) sums over all but each."""
     values = np.asarray(sums, dtype=np.float64)
     return values.sum(axis=0) - values
 
 
-def spread(without_K: Floats) -> tuple[float, float]:
+def jackknife(without_K: Floats) -> tuple[float, float]:
     """(variance, degrees of freedom) of a figure from its values without each of K clusters.
 
     The jackknife's variance, NaN where the figure is undefined without one of them and for K = 1, and
@@ -210,7 +216,7 @@ def cluster_interval(sums: ArrayLike, figure: Callable[[Floats], Floats], weight
 
     None where the resamples are not ``apart``. ``figure``: (..., any) totals -> (...), NaN where undefined.
     """
-    freedom = spread(figure(left_out(sums)))[1]
+    freedom = jackknife(figure(leave_one_out(sums)))[1]
     return apart(widened_interval(figure(totals(sums, weights_BK)), weights_BK.shape[1], freedom))
 
 
@@ -243,11 +249,11 @@ def widened_interval(figures_B: Floats, clusters: int, freedom: float) -> list[f
 
 @dataclass(frozen=True)
 class ClusteredShare:
-    """``part`` of ``whole`` rows in clusters, worth ``effective`` independent ones, known with so much ``freedom``."""
+    """``part`` of ``whole`` rows in clusters, worth ``effective_n`` independent ones, with so much ``freedom``."""
 
     part: int
     whole: int
-    effective: float
+    effective_n: float
     freedom: float
 
     @staticmethod
@@ -259,11 +265,11 @@ class ClusteredShare:
         if not whole:
             return ClusteredShare(0, 0, 0.0, 1.0)
         with np.errstate(invalid="ignore"):  # one cluster alone
-            variance, freedom = spread((part - parts) / (whole - wholes))
+            variance, freedom = jackknife((part - parts) / (whole - wholes))
         share = part / whole
         # Where all clusters have one share, or one is alone, each counts as one row (Kish).
-        effective = share * (1 - share) / variance if variance > 0 else whole**2 / float((wholes**2).sum())
-        return ClusteredShare(int(part), int(whole), effective, freedom)
+        effective_n = share * (1 - share) / variance if variance > 0 else whole**2 / float((wholes**2).sum())
+        return ClusteredShare(int(part), int(whole), effective_n, freedom)
 
     @staticmethod
     def of_counts(
@@ -293,11 +299,11 @@ class ClusteredShare:
     @property
     def design_effect(self) -> float | None:
         """How many times as large the variance is as that of independent rows."""
-        return self.whole / self.effective if self.whole else None
+        return self.whole / self.effective_n if self.whole else None
 
     @property
     def interval(self) -> list[float] | None:
-        """Wilson's 95% interval of ``effective`` rows, with Student's quantile."""
+        """Wilson's 95% interval of ``effective_n`` rows, with Student's quantile."""
         if not self.whole:
             return None
-        return wilson_interval(self.part / self.whole * self.effective, self.effective, student(self.freedom))
+        return wilson_interval(self.part / self.whole * self.effective_n, self.effective_n, student(self.freedom))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cprt.metrics.bootstrap import Floats, defined, interval, resample
+from cprt.metrics.bootstrap import Floats, defined, divide, interval, resample
 from cprt.metrics.pairs import as_columns
 from cprt.taxonomy import LEVELS, Taxonomy
 
@@ -52,8 +52,7 @@ def by_group(
 
     def means(weights: Floats) -> Floats:
         """(M, B) weights -> (2, G, B) means, NaN for a group without weight."""
-        with np.errstate(invalid="ignore"):
-            return np.stack([inside @ (figure[:, None] * weights) / (inside @ weights) for figure in figures])
+        return np.stack([divide(inside @ (figure[:, None] * weights), inside @ weights) for figure in figures])
 
     point = means(np.ones((len(t), 1)))
     weights = resample(len(t), resamples, seed)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cprt.metrics.bootstrap import Floats, interval, resample, wilson_interval
+from cprt.metrics.bootstrap import Floats, divide, interval, resample, wilson_interval
 
 COVERAGES = tuple(tenths / 10 for tenths in range(1, 11))
 _ROUNDING = 1e-9  # of a band's ends
@@ -62,8 +62,7 @@ def evaluate_bands(truth: ArrayLike, bands: ArrayLike) -> dict[str, Any]:
 
 def _mean(errors: Floats, share: Floats, weights: Floats) -> Floats:
     """(N,) errors, of which (N,) shares count, and (N, B) weights -> (B,) means, NaN where nothing was drawn."""
-    total = share @ weights
-    return np.divide((share * errors) @ weights, total, out=np.full(len(total), np.nan), where=total > 0)
+    return divide((share * errors) @ weights, share @ weights)
 
 
 def _area(errors: Floats) -> float:

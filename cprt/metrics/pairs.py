@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cprt.metrics.bootstrap import Floats, Ints, defined
+from cprt.metrics.bootstrap import Floats, Ints, defined, divide
 
 
 def pairwise_accuracy(truth: ArrayLike, prediction: ArrayLike, true_levels: ArrayLike) -> dict[str, float | None]:
@@ -129,9 +129,8 @@ def _shares(counts: dict[str, Floats]) -> dict[str, Floats]:
     """Kind -> (3, B) numbers of pairs, of those in the true order, of those tied -> the figures by name."""
     shares = {}
     for name, (pairs, right, tied) in counts.items():
-        with np.errstate(invalid="ignore"):
-            shares[f"{name}_accuracy"] = right / pairs
-            shares[f"{name}_accuracy_no_ties"] = right / (pairs - tied)
+        shares[f"{name}_accuracy"] = divide(right, pairs)
+        shares[f"{name}_accuracy_no_ties"] = divide(right, pairs - tied)
     return shares
 
 

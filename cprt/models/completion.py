@@ -38,7 +38,8 @@ def read_completion(content: bytes, most: int | None = None) -> Response:
         raise Unusable("an empty response")
     body = _parse(content)
     try:
-        choice = body["choices"][0] if not body.get("error") else {}
+        choices = [] if body.get("error") else body["choices"]
+        choice: Any = next((one for one in choices if not one.get("index")), {})
         fault = body.get("error") or choice.get("error")  # some gateways answer 200 and put the fault inside
         if fault:
             raise Unusable(f"an error in the response: {read_error(fault)[0] or fault}")

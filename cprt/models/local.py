@@ -11,11 +11,11 @@ from cprt.answers.structure import Structure
 from cprt.errors import InputError
 from cprt.models.adapter import add_adapter, read_config
 from cprt.models.checkpoint import check_fit, find_device, load_model, load_processor, to_device
-from cprt.models.decoding.grammar import Followed, Grammars, Held
+from cprt.models.decoding.grammar import Constrained, Drafted, Grammars
 from cprt.models.decoding.lists import ListReader
 from cprt.models.decoding.lookahead import KEEPING, Reading
 from cprt.models.decoding.score_tree import ScoreLook, ScoreReader
-from cprt.models.decoding.writing import write
+from cprt.models.decoding.speculative import write
 from cprt.models.inputs import Inputs, Row
 from cprt.models.spec import Response
 
@@ -122,7 +122,7 @@ class LocalModel:
         """
         import torch
 
-        form: Followed | None = None
+        form: Drafted | None = None
         if structure is not None:
             form, max_new_tokens = self._grammars.hold(structure, len(rows)), structure.longest + 1
         elif guess is not None:
@@ -145,7 +145,8 @@ class LocalModel:
             if self.model_type in KEEPING:
                 answers = write(reading, len(rows), ends, max_new_tokens, form, look, listen)
             else:
-                answers = self._generate(inputs, max_new_tokens, form if isinstance(form, Held) else None, listen)
+                held = form if isinstance(form, Constrained) else None
+                answers = self._generate(inputs, max_new_tokens, held, listen)
             texts = self.processor.batch_decode(answers, skip_special_tokens=True, clean_up_tokenization_spaces=False)
             distributions = lists = cast("Sequence[dict[str, float] | None]", [None] * len(rows))
             if look is not None:
@@ -159,13 +160,13 @@ class LocalModel:
                 logprobs=None if top_logprobs is None else logprobs[row],
                 distribution=distributions[row],
                 lists=lists[row],
-                willing=math.exp(form.log_willing[row]) if isinstance(form, Held) else None,
+                willing=math.exp(form.log_willing[row]) if isinstance(form, Constrained) else None,
             )
             for row in range(len(rows))
         ]
 
     def _generate(
-        self, inputs: Any, max_new_tokens: int, form: Held | None, listen: Callable[..., None] | None
+        self, inputs: Any, max_new_tokens: int, form: Constrained | None, listen: Callable[..., None] | None
     ) -> list[list[int]]:
         """As ``write`` does, by the library, which knows all families: a pass for each token.
 

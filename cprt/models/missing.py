@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from cprt.errors import InputError
 from cprt.images import image_size, in_order, in_parallel
-from cprt.models.outcome import Outcome, Reader, find_outcomes
+from cprt.models.outcome import Outcome, Reader, find_outcome
 from cprt.models.response_cache import ResponseCache
 from cprt.models.spec import ModelSpec, Request
 from cprt.prompts import digest
@@ -75,7 +75,7 @@ def read_outcomes(
         if isinstance(key, OSError):
             yield key, Outcome("error", error=request.about(f"cannot be read ({key.strerror})"))
         else:
-            yield key, find_outcomes([key], cache, read, spec)[key]
+            yield key, find_outcome(key, cache, read, spec)
 
 
 def in_batches(

@@ -32,18 +32,19 @@ class Outcome(Generic[T]):
     response: Response | None = None  # what came back; None for a request that was never made
 
 
-def find_outcomes(keys: Iterable[str], cache: ResponseCache, read: Reader[T], spec: ModelSpec) -> dict[str, Outcome[T]]:
-    """The outcome of every request by its key, from what is kept.
+def find_outcome(key: str, cache: ResponseCache, read: Reader[T], spec: ModelSpec) -> Outcome[T]:
+    """The outcome of a request, from what is kept.
 
     Only what failed or was refused is ever asked again, so of several answers to one request the best counts.
     """
+    outcomes = [_read(Response.read(row, cache.path), read, spec.max_new_tokens) for row in cache.rows(key)]
+    unasked = Outcome[T]("error", error=UNASKED)
+    return min(outcomes, key=lambda outcome: _BEST_FIRST.index(outcome.status), default=unasked)
 
-    def find(key: str) -> Outcome[T]:
-        outcomes = [_read(Response.read(row, cache.path), read, spec.max_new_tokens) for row in cache.rows(key)]
-        unasked = Outcome[T]("error", error=UNASKED)
-        return min(outcomes, key=lambda outcome: _BEST_FIRST.index(outcome.status), default=unasked)
 
-    return {key: find(key) for key in keys}
+def find_outcomes(keys: Iterable[str], cache: ResponseCache, read: Reader[T], spec: ModelSpec) -> dict[str, Outcome[T]]:
+    """``find_outcome`` of every key."""
+    return {key: find_outcome(key, cache, read, spec) for key in keys}
 
 
 def tally(rows: Iterable[tuple[str, str | None]]) -> str:

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from cprt.errors import InputError
-from cprt.files import lock
+from cprt.files import lock, naming
 
 Row = dict[str, Any]
 _ROW = b'{"key": "'  # how every row begins
@@ -123,8 +123,9 @@ class ResponseCache:
             row = json.dumps({"key": key, "answer": answer}, ensure_ascii=False, allow_nan=False)
             fresh.append((key, answer, end))
             end += self._file.write(row.encode("utf-8", "backslashreplace") + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with naming(self.path):
+            self._file.flush()
+            os.fsync(self._file.fileno())
         for key, answer, place in fresh:  # only what is on disk counts as kept
             self._mine.note(key, answer, place)
 
@@ -134,7 +135,8 @@ class ResponseCache:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()
+        with naming(self.path):
+            self._file.close()
 
 
 class CacheWriter:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import typing
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -72,7 +73,7 @@ class Response:
     dropped: tuple[str, ...] = ()
     distribution: dict[str, float] | None = None  # score -> probability, behind a ``lead_in`` (``ScoreReader``)
     lists: dict[str, float] | None = None  # keys with commas between -> probability (``ListReader``)
-    willing: float | None = None  # the share of a structured answer's probability that a free model gives it (``Held``)
+    willing: float | None = None  # the share of a structured answer's probability that a free model gives it
     # How a local model ran. The shape of a batch alone can flip a near-tied token in bfloat16.
     made: dict[str, Any] | None = None
     error: str | None = None
@@ -165,6 +166,8 @@ class ModelSpec:
             json.dumps(self.extra, sort_keys=True, allow_nan=False)
         except (TypeError, ValueError, RecursionError):
             raise fail("extra", "holds what JSON cannot: only texts, finite numbers, lists and mappings") from None
+        if secret := _secret_in(self.extra):
+            raise fail("extra", f"holds {secret!r}, and run records show it; a key is named by api_key_env alone")
         taken = {"messages", "model", "stream"} & self.extra.keys()
         if taken:
             raise fail("extra", f"must not set {', '.join(sorted(taken))}")
@@ -223,6 +226,20 @@ class ModelSpec:
         if self.other_base is not None:
             place["note"] = self.other_base
         return {**{name: value for name, value in dataclasses.asdict(self).items() if value is not None}, **place}
+
+
+_SECRET = re.compile(
+    r"key|token|(?:.*[_-])?(?:(?:api|access|auth|private|secret|subscription)[_-]?(?:key|token)|secret|password"
+    r"|authorization|credentials?)",
+    re.IGNORECASE,
+)
+
+
+def _secret_in(value: Any) -> str | None:
+    """The first key in JSON, at any depth, that is called as a secret is."""
+    if isinstance(value, Mapping):
+        return next((key for key in value if _SECRET.fullmatch(str(key))), None) or _secret_in(list(value.values()))
+    return next(filter(None, map(_secret_in, value)), None) if isinstance(value, list) else None
 
 
 def read_specs(rows: Sequence[Mapping[str, Any]], option: str) -> list[ModelSpec]:

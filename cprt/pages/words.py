@@ -23,9 +23,9 @@ def cut(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def first_few(names: Sequence[str], most: int = 5) -> str:
+def first_few(names: Sequence[str]) -> str:
     """``a, b, c, d, e, ...``"""
-    return ", ".join([*names[:most], *(["..."] if len(names) > most else [])])
+    return ", ".join([*names[:5], *(["..."] if len(names) > 5 else [])])
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:

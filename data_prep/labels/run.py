@@ -20,12 +20,11 @@ from cprt.pages.card import card_picture, data_card
 from cprt.pages.words import first_few
 from cprt.provenance import run_path, sign, write_run
 from cprt.records import Label, write_jsonl
-from cprt.scoring import severities
+from cprt.scoring import SCORE_TOLERANCE, severities
 from cprt.taxonomy import LEVELS, Taxonomy
 from data_prep.labels.files import Stated, read_aliases, read_annotations, read_bench, read_table
 
 SOURCES = ("bench", "csv", "annotations")
-SCORE_TOLERANCE = 6e-4  # a file's score has three decimals, rounded or truncated
 
 
 @dataclass
@@ -83,7 +82,7 @@ def make_labels(
     for row, level, score in zip(rows, levels.tolist(), scores.tolist(), strict=True):
         image = index.find(row.id, row.where, field="id")
         wrong_level = row.level is not None and row.level != level
-        wrong_score = row.score is not None and abs(row.score - score) > SCORE_TOLERANCE + 1e-9
+        wrong_score = row.score is not None and abs(row.score - score) > SCORE_TOLERANCE
         if wrong_level or wrong_score:
             stated, recomputed = [row.level, row.score], [level, score]
             disagreements.append({"id": row.id, "row": row.where, "file": stated, "recomputed": recomputed})

@@ -18,7 +18,7 @@ from typing import Any
 from cprt.answers import render
 from cprt.config import option, parse, run
 from cprt.errors import InputError
-from cprt.files import write_bytes
+from cprt.files import locked, write_bytes
 from cprt.images import check_ratio, image_root, in_parallel, load_image, raise_first
 from cprt.pages.card import card_picture, data_card
 from cprt.prompts import PROMPTS, TARGETS, Prompt, build
@@ -126,15 +126,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     left_over = {"unused": len(unused), "left_out_duplicates": dropped, "token_lengths": lengths}
     card = data_card(parts, taxonomy) | left_over
     out = Path(args.out)
-    sign("cprt pairs", out / "run.json")
-    for name, rows in pairs.items():
-        write_jsonl(out / f"{name}.jsonl", rows)
-    # By id, not by level as they were drawn: cprt eval --limit asks about the first ones.
-    write_jsonl(out / "holdout_labels.jsonl", sorted(holdout, key=lambda label: label.id))
-    write_json(out / "card.json", card)
-    write_bytes(out / "card.png", card_picture(card, taxonomy))
     inputs = {"labels": args.labels, **{f"exclude_{i}": file for i, file in enumerate(args.exclude)}}
-    write_run("cprt pairs", out, args, inputs, **facts)
+    with locked(out, "--out"):  # the halves of two draws would share photos
+        sign("cprt pairs", out / "run.json")
+        for name, rows in pairs.items():
+            write_jsonl(out / f"{name}.jsonl", rows)
+        # By id, not by level as they were drawn: cprt eval --limit asks about the first ones.
+        write_jsonl(out / "holdout_labels.jsonl", sorted(holdout, key=lambda label: label.id))
+        write_json(out / "card.json", card)
+        write_bytes(out / "card.png", card_picture(card, taxonomy))
+        write_run("cprt pairs", out, args, inputs, **facts)
     _report(args, parts, card)
 
 

@@ -10,7 +10,8 @@ from typing import Any
 from cprt.errors import InputError
 from cprt.models.spec import ModelSpec
 from cprt.prompts import assuming_faces_anonymised, recall
-from cprt.records import Prediction, inside, read_object, read_predictions
+from cprt.provenance import read_record
+from cprt.records import Prediction, inside, read_predictions
 from cprt.taxonomy import Taxonomy
 from cprt.values import read_fields
 from eval.judges import Judge
@@ -62,7 +63,7 @@ def read_runs(
     Where a run's endpoint is, and which key it takes, is said anew, both together: a key never goes to an address that
     it was not given for.
     """
-    records = {name: read_object(folder / "run.json") for name, folder in folders.items()}
+    records = {name: read_record(folder / "run.json") for name, folder in folders.items()}
     places = _read_endpoints(endpoints, list(folders))
     if base_url is not None:
         judges = [inside(record, "config", "judge") for record in records.values()]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,11 +57,11 @@ class ScoreArguments:
         "shares of levels 1 to 4 among the photos to come, to re-weight precision; none: as labelled", factory=list
     )
     thumbnails: bool = option("small pictures in the HTML page", False)
-    batch_size: int = option("photos a forward pass; larger is faster and needs memory", 8)
-    concurrency: int = option("requests in flight at an endpoint", 16)
-    max_new_tokens: int = option("longest answer; a longer one is cut off and unparsed", 256)
+    batch_size: int = option("photos a forward pass; larger is faster and needs memory", 8, least=1)
+    concurrency: int = option("requests in flight at an endpoint", 16, least=1)
+    max_new_tokens: int = option("longest free answer in tokens; a longer one is cut off and unparsed", 256, least=1)
     max_pixels: int | None = option(
-        f"shrink photos to so many pixels; null: as the adapter was trained, else {MAX_PIXELS}", None
+        f"shrink photos to so many pixels; null: as the adapter was trained, else {MAX_PIXELS}", None, least=1
     )
     dtype: str = option("precision of the weights", "auto", choices=list(DTYPES))
     taxonomy: str | None = option("YAML that extends the published taxonomy", None)
@@ -82,7 +81,11 @@ class ScoreArguments:
             raise ValueError("population goes with threshold_from")
         if self.threshold_from and self.flag_above is not None:
             raise ValueError("flag_above is given, and threshold_from would choose another")
-        if self.population and not (
-            len(self.population) == 4 and all(0 <= share < math.inf for share in self.population) and self.population[0]
+        shares, least = self.population, 1e-6 * sum(self.population)
+        if shares and not (
+            len(shares) == 4 and shares[0] and all(not share or least <= share <= 1e12 for share in shares)
         ):
-            raise ValueError("population: needs four shares, of levels 1 to 4, none negative and the first above 0")
+            raise ValueError(
+                "population: needs four shares, of levels 1 to 4, the first above 0, and each 0 or a millionth of all "
+                "of them or more"
+            )

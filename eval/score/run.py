@@ -92,8 +92,8 @@ def settle(args: ScoreArguments, taxonomy: Taxonomy) -> Judge:
         why = f", as {args.adapter} was trained" if trained is not None and args.target is None else ""
         note(f"--target score{why}: scores alone, without attributes and advice")
     row = {"name": "score", "model": args.model, "adapter": args.adapter, **shared(args)}
-    if args.max_pixels or not args.adapter:
-        row["max_pixels"] = args.max_pixels or MAX_PIXELS
+    if args.max_pixels is not None or args.adapter is None:
+        row["max_pixels"] = MAX_PIXELS if args.max_pixels is None else args.max_pixels
     return Judge.of("score", ModelSpec.read(row, "options"), prompt, taxonomy, args.structured, has_lists)
 
 

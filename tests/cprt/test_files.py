@@ -23,6 +23,7 @@ from cprt.files import (
     claim,
     kind_of,
     locked,
+    naming,
     open_file,
     read_text,
     read_yaml,
@@ -301,12 +302,33 @@ def test_what_a_killed_writer_left_goes_and_what_others_write_stays(tmp_path: Pa
     file = tmp_path / "a[1].csv"
     with subprocess.Popen(["true"]) as gone:
         pass
-    orphan, other_file = tmp_path / f".a[1].csv.{gone.pid}.partial", tmp_path / f".b.csv.{gone.pid}.partial"
-    alive, threads = tmp_path / f".a[1].csv.{os.getppid()}-7.partial", tmp_path / f".a[1].csv.{gone.pid}-7.partial"
-    for left in (orphan, other_file, alive, threads):
+    seen = list[str]()
+    write_parts(file, (seen.append(os.listdir(tmp_path)[0]) or "x" for _ in range(1)))  # type: ignore[func-returns-value]
+    here = seen[0].removeprefix(".a[1].csv.").partition("-")[0]
+    orphan, other_file, alive, elsewhere = (
+        tmp_path / f".{name}-7.partial"
+        for name in (
+            f"a[1].csv.{here}-{gone.pid}",
+            f"b.csv.{here}-{gone.pid}",
+            f"a[1].csv.{here}-{os.getppid()}",
+            f"a[1].csv.0badcafe-{gone.pid}",  # of another machine, where it may well be alive
+        )
+    )
+    for left in (orphan, other_file, alive, elsewhere):
         left.write_text("half")
     write_text(file, "whole")
-    assert sorted(tmp_path.iterdir()) == sorted([file, other_file, alive]) and file.read_text() == "whole"
+    assert sorted(tmp_path.iterdir()) == sorted([file, other_file, alive, elsewhere])
+    assert file.read_text() == "whole"
+
+
+def test_a_full_disk_is_told_with_the_file(tmp_path: Path):
+    with (
+        pytest.raises(OSError, match="No space left") as caught,
+        naming(tmp_path / "a.csv"),
+        open("/dev/full", "w") as full,
+    ):
+        full.write("x")
+    assert caught.value.filename == str(tmp_path / "a.csv")
 
 
 def test_threads_may_write_the_same_file(tmp_path: Path):

@@ -11,7 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from cprt.provenance import digest_once, file_digest, model_digest, run_path, write_run
+from cprt.errors import InputError
+from cprt.provenance import (
+    check_output,
+    digest_once,
+    file_digest,
+    model_digest,
+    read_record,
+    run_path,
+    sign,
+    write_run,
+)
 
 
 @dataclass
@@ -28,6 +38,22 @@ def test_the_record_stands_beside_its_output_and_says_what_made_it(tmp_path: Pat
     assert record["packages"]["numpy"] and record["cprt"]
     assert run_path(tmp_path) == tmp_path / "run.json"
     assert os.uname().nodename not in json.dumps(record)
+
+
+def test_what_a_killed_run_left_is_no_result_and_still_its_own(tmp_path: Path):
+    record = tmp_path / "run.json"
+    write_run("cprt pairs", tmp_path, Options())
+    sign("cprt pairs", record, keep=True)  # nothing is replaced yet
+    assert read_record(record)["config"] == {"size": 3}
+    sign("cprt pairs", record)
+    (tmp_path / "train.jsonl").write_text("half of a run")
+    with pytest.raises(InputError, match=r"run\.json: field 'unfinished': cprt pairs was stopped while it wrote"):
+        read_record(record)
+    check_output("cprt pairs", tmp_path, ["train.jsonl"])  # the same stage goes on, and no other
+    with pytest.raises(InputError, match="says that cprt pairs made what is there"):
+        check_output("cprt labels", tmp_path, ["train.jsonl"])
+    write_run("cprt pairs", tmp_path, Options(4))
+    assert read_record(record)["config"] == {"size": 4}
 
 
 @pytest.mark.parametrize(

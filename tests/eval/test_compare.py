@@ -229,6 +229,15 @@ def test_a_folder_of_judges_stands_for_all_in_it(folders):
     assert list(found.items()) == [("c80", folders / "c80"), ("base", folders / "base")]
 
 
+def test_a_folder_that_is_a_run_and_holds_others_is_neither(folders, tmp_path):
+    both = tmp_path / "both"
+    shutil.copytree(folders, both)
+    shutil.copy(both / "base" / "predictions.jsonl", both)
+    with pytest.raises(InputError, match="holds a run of its own, .*, and runs in its folders: name those you mean"):
+        find_runs([str(both)])
+    assert list(find_runs([str(both / "predictions.jsonl"), str(both / "c80")]).values()) == [both, both / "c80"]
+
+
 def test_names_take_as_much_of_the_path_as_tells_them_apart(tmp_path):
     assert unique_names([tmp_path / "a" / "x", tmp_path / "b" / "x"]) == ["a/x", "b/x"]
     assert unique_names([tmp_path / "x", tmp_path / "y\x1b[2J"]) == ["x", "y\\x1b[2J"]

@@ -101,7 +101,7 @@ def main(argv: Sequence[str] | None = None, start: Callable[[list[str]], int] | 
     out, start = Path(args.out), start or _start
     planned = trainings(args)
     if not args.dry_run:
-        sign("cprt ablate", out / "run.json")
+        sign("cprt ablate", out / "run.json", keep=True)
         out.mkdir(parents=True, exist_ok=True)
         if args.labels is not None:
             write_text(out / "eval.yaml", yaml.safe_dump(evaluation(args, planned, base), sort_keys=False))

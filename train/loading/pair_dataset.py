@@ -15,7 +15,8 @@ from cprt.images import load_image
 from cprt.models.adapter import recorded_digests
 from cprt.models.checkpoint import special_token
 from cprt.prompts import Messages, arrange, digest
-from cprt.records import Pair, inside, read_object
+from cprt.provenance import read_record
+from cprt.records import Pair, inside
 
 
 def pair_dataset(pairs: Sequence[Pair], root: Path, model_type: str) -> Dataset:
@@ -95,7 +96,7 @@ def digests(pairs: Sequence[Pair]) -> list[str]:
 
 def _record_beside(file: Path) -> dict[str, Any]:
     beside = file.parent / "run.json"
-    return read_object(beside) if beside.is_file() else {}
+    return read_record(beside) if beside.is_file() else {}
 
 
 def _texts_and_images(messages: Messages) -> tuple[list[str], int] | None:

@@ -23,14 +23,14 @@ class Grammars:
         self._begin: list[int] = []
         self._compiled: dict[str, Any] = {}
 
-    def hold(self, structure: Structure, rows: int) -> Held:
+    def hold(self, structure: Structure, rows: int) -> Constrained:
         """What holds ``rows`` rows to a structure. Raises InputError for a tokenizer that none can be compiled for."""
-        return Held(self._matchers(structure, rows), self._size, self._ends, self._begin)
+        return Constrained(self._matchers(structure, rows), self._size, self._ends, self._begin)
 
-    def follow(self, structure: Structure, rows: int) -> Followed | None:
+    def follow(self, structure: Structure, rows: int) -> Drafted | None:
         """What follows ``rows`` rows that are free, as long as they have that form; None where none can be compiled."""
         try:
-            return Followed(self._matchers(structure, rows), self._ends, self._begin)
+            return Drafted(self._matchers(structure, rows), self._ends, self._begin)
         except InputError:
             return None
 
@@ -51,8 +51,8 @@ class Grammars:
         return [self._compiled[structure.regex].deep_copy() for _ in range(rows)]
 
 
-class Followed:
-    """Rows whose answers most likely have a form: what they go on with where it leaves no choice."""
+class Drafted:
+    """Rows whose answers most likely have a form, which drafts them: what they go on with where it leaves no choice."""
 
     def __init__(self, matchers: Sequence[Any], ends: Sequence[int], likely: Sequence[int]):
         self._matchers, self._ends, self._likely = dict(enumerate(matchers)), ends, likely
@@ -63,7 +63,7 @@ class Followed:
             del self._matchers[row]
 
     def forced(self, row: int) -> tuple[int, ...]:
-        """The tokens that the form goes on with."""
+        """The tokens that the form goes on with: jump-forward decoding reads them in one pass."""
         return tuple(self._matchers[row].compute_ff_tokens()) if row in self._matchers else ()
 
     def likely(self, row: int) -> tuple[int, ...]:
@@ -74,8 +74,8 @@ class Followed:
         return both if fits else forced
 
 
-class Held(Followed):
-    """Rows whose answers are held to a form: what does not go on with it gets no probability.
+class Constrained(Drafted):
+    """Constrained decoding: rows whose answers are held to a form. What does not go on with it gets no probability.
 
     Attributes:
         log_willing: (B,) log of the probability that the free model gives to its answer, over that which the held one

@@ -39,7 +39,8 @@ class TokenTree:
 class Reading:
     """A batch of prompts, and what a model reads behind them in one pass after another; the first reads them too.
 
-    Keys and values are kept. What was read and not taken stays among them, where nothing sees it again.
+    A token sees the prompt, what was taken, and its ancestors in its tree (tree attention). Keys and values are kept.
+    What was read and not taken stays among them, where nothing sees it again.
 
     Args:
         base: the model as ``transformers`` has it, any adapter injected; inputs: what it is given of the prompts.

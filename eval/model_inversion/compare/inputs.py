@@ -30,7 +30,8 @@ from typing import Any
 
 from cprt.errors import InputError
 from cprt.files import read_yaml_lines
-from cprt.records import inside, read_json, read_object
+from cprt.provenance import read_record
+from cprt.records import inside, read_json
 from cprt.tables import read_csv
 from cprt.values import WORDS, read_fields, ruled
 from eval.model_inversion.metrics.evaluation import Inputs
@@ -176,7 +177,7 @@ def from_folders(outs: Sequence[str], folders: Inputs, standards: Mapping[str, s
 def read_config(out: Path) -> Mapping[str, Any]:
     """The options of the last run of ``cprt mi`` into ``out``; empty where there is no record."""
     record = out / "run.json"
-    return inside(read_object(record), "config") if record.is_file() else {}
+    return inside(read_record(record), "config") if record.is_file() else {}
 
 
 def read_manifest(out: Path) -> dict[str, tuple[str, str]]:

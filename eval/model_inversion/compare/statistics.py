@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cprt.metrics.agreement import divide, kappa_of_tables
+from cprt.metrics.agreement import kappa_of_tables
 from cprt.metrics.bootstrap import (
     ClusteredShare,
     Floats,
     cluster_figure,
     defined,
+    divide,
     resample_clusters,
     totals,
     widened_interval,

@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from cprt.metrics.agreement import divide
-from cprt.metrics.bootstrap import ClusteredShare, Figure, Floats, apart, defined, totals, widened_interval
+from cprt.metrics.bootstrap import ClusteredShare, Figure, Floats, apart, defined, divide, totals, widened_interval
 from eval.model_inversion.metrics import rates
 from eval.model_inversion.metrics.join import LABELS
 from eval.model_inversion.metrics.rates import Counting, Counts
@@ -108,7 +107,7 @@ def _rates(
         return [_NOTHING] * 2
     generator = np.random.default_rng([counting.seed, 1])
     drawn = [
-        generator.beta(rate * share.effective + 0.5, (1 - rate) * share.effective + 0.5, len(weights_BK))
+        generator.beta(rate * share.effective_n + 0.5, (1 - rate) * share.effective_n + 0.5, len(weights_BK))
         for rate, share in ((h, errors.hits), (f, errors.alarms))
     ]
     resampled = _corrected_rates(totals(counts_K52, weights_BK), drawn[0], drawn[1], counting.refused_as_no)

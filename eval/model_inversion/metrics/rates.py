@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cprt.config import option
-from cprt.metrics.agreement import divide, kappa_of_tables
-from cprt.metrics.bootstrap import ClusteredShare, Figure, Floats, cluster_figure, resample_clusters, student
+from cprt.metrics.agreement import kappa_of_tables
+from cprt.metrics.bootstrap import ClusteredShare, Figure, Floats, cluster_figure, divide, resample_clusters, student
 from eval.model_inversion.metrics.join import LABELS
 
 Counts = NDArray[Any]  # whole numbers; floats where they are totals of a resample
@@ -130,7 +130,7 @@ def corrected(yes: ClusteredShare, hits: ClusteredShare, alarms: ClusteredShare)
         return Figure(None, None)
     value, z = (p - f) / (h - f), student(yes.freedom)
     (p_, n_), (h_, m_), (f_, k_) = (
-        ((share.part / share.whole * share.effective + more) / (share.effective + 2 * more), share.effective + 2 * more)
+        ((share.part / share.whole * (n := share.effective_n) + more) / (n + 2 * more), n + 2 * more)
         for share, more in ((yes, z * z / 2), (hits, 1), (alarms, 1))
     )
     if h_ <= f_:

@@ -18,13 +18,12 @@ from cprt.metrics.agreement import (
     alpha_terms,
     checked,
     consensus_terms,
-    divide,
     kappa_of_tables,
     majority,
     measure,
     pair_terms,
 )
-from cprt.metrics.bootstrap import defined
+from cprt.metrics.bootstrap import defined, divide
 from cprt.taxonomy import Taxonomy
 
 TAXONOMY = Taxonomy.default()
@@ -292,8 +291,9 @@ def test_intervals_are_percentiles_over_resampled_images(survey):
     values[:5, ::4] = MISSING  # images without people, which a comparison with people does not draw
     found = measure(values, names, kinds, TAXONOMY, resamples=150, seed=9)
     humans = values[:5][:, ((values[:5] != MISSING).sum(axis=0) >= 2).any(axis=1)]
-    times = np.random.default_rng(9).multinomial(humans.shape[1], [1 / humans.shape[1]] * humans.shape[1], size=150)
-    samples = [np.repeat(humans, count, axis=1) for count in times]
+    samples = [
+        humans[:, rows] for rows in np.random.default_rng(9).integers(humans.shape[1], size=(150, humans.shape[1]))
+    ]
     for name, figure in (("agreement", strict_consensus), ("alpha", krippendorff_alpha)):
         wanted = np.percentile([figure(sample) for sample in samples], [2.5, 97.5])
         assert found["human_human"]["overall"]["ci"][name] == pytest.approx(wanted.tolist())
@@ -302,8 +302,8 @@ def test_intervals_are_percentiles_over_resampled_images(survey):
 
     both = np.stack([values[5], majority(values[:5])])
     both = both[:, ((both != MISSING).all(axis=0)).any(axis=1)]
-    times = np.random.default_rng(9).multinomial(both.shape[1], [1 / both.shape[1]] * both.shape[1], size=150)
-    kappas = [cohen_kappa(*np.repeat(both[..., :3], count, axis=1)) for count in times]
+    drawn = np.random.default_rng(9).integers(both.shape[1], size=(150, both.shape[1]))
+    kappas = [cohen_kappa(*both[:, rows, :3]) for rows in drawn]
     wanted = np.percentile(kappas, [2.5, 97.5]).tolist()
     assert found["model_human"]["models"]["model5"]["levels"]["1"]["ci"]["kappa"] == pytest.approx(wanted)
 

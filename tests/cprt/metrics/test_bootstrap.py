@@ -11,12 +11,12 @@ from scipy import stats
 from cprt.metrics.bootstrap import (
     ClusteredShare,
     cluster_interval,
-    left_out,
+    jackknife,
+    leave_one_out,
     mean_interval,
     paired_interval,
     resample,
     resample_clusters,
-    spread,
     student,
     totals,
     weights_of,
@@ -47,7 +47,7 @@ def test_the_interval_of_a_mean_is_over_drawn_rows_and_no_single_point():
 
 def test_without_a_cluster_is_the_sum_of_the_others():
     sums = np.arange(12).reshape(4, 3)
-    for cluster, total in enumerate(left_out(sums)):
+    for cluster, total in enumerate(leave_one_out(sums)):
         assert np.array_equal(total, np.delete(sums, cluster, axis=0).sum(axis=0))
 
 
@@ -55,18 +55,18 @@ def test_without_a_cluster_is_the_sum_of_the_others():
 def test_the_spread_of_a_mean_is_its_variance(values: list[float]):
     array = np.array(values)
     n = len(array)
-    variance, freedom = spread((array.sum() - array) / (n - 1))
+    variance, freedom = jackknife((array.sum() - array) / (n - 1))
     assert variance == pytest.approx(array.var(ddof=1) / n, abs=1e-9)
     assert 1 <= freedom <= max(n - 1, 1)
 
 
 def test_few_clusters_that_decide_leave_few_degrees_of_freedom():
     rng = np.random.default_rng(0)
-    assert spread(rng.normal(size=200))[1] > 150  # kurtosis 3: as many as there are
+    assert jackknife(rng.normal(size=200))[1] > 150  # kurtosis 3: as many as there are
     lone = np.zeros(200)
     lone[0] = 1
-    assert spread(lone)[1] == pytest.approx(2, abs=0.1)  # kurtosis near 200: one cluster has all
-    assert spread(np.array([0.4]))[1] == 1 and np.isnan(spread(np.array([0.4]))[0])
+    assert jackknife(lone)[1] == pytest.approx(2, abs=0.1)  # kurtosis near 200: one cluster has all
+    assert jackknife(np.array([0.4]))[1] == 1 and np.isnan(jackknife(np.array([0.4]))[0])
     assert student(1) == pytest.approx(12.706, abs=1e-3) and student(29) == pytest.approx(2.045, abs=1e-3)
 
 
@@ -88,22 +88,22 @@ def test_the_design_effect_is_that_of_equal_clusters(size: int, correlation: flo
     chances = rng.beta(a, 1.5 * a, 4000) if correlation else np.full(4000, 0.4)
     share = ClusteredShare.of(rng.binomial(size, chances), np.full(4000, size))
     assert share.design_effect == pytest.approx(1 + (size - 1) * correlation, rel=0.06)
-    assert share.effective == pytest.approx(share.whole / share.design_effect)
+    assert share.effective_n == pytest.approx(share.whole / share.design_effect)
 
 
 def test_all_or_none_count_each_cluster_once():
     share = ClusteredShare.of(np.zeros(40), np.full(40, 25))
-    assert share.effective == 40 and share.interval == wilson_interval(0, 40, student(39))
+    assert share.effective_n == 40 and share.interval == wilson_interval(0, 40, student(39))
     assert share.interval is not None and share.interval[1] > wilson_interval(0, 1000)[1]
     uneven = ClusteredShare.of(np.array([90, 5, 5]), np.array([90, 5, 5]))
-    assert uneven.effective == pytest.approx(100**2 / (90**2 + 2 * 5**2))
+    assert uneven.effective_n == pytest.approx(100**2 / (90**2 + 2 * 5**2))
 
 
 @pytest.mark.parametrize("parts", [[1, 1, 1], [3] * 7, [4] * 49])
 def test_clusters_of_one_share_count_each_once(parts: list[int]):
     """Values without each cluster that are equal but for rounding have no spread and leave every freedom."""
     share = ClusteredShare.of(parts, np.full(len(parts), 5))
-    assert share.effective == pytest.approx(len(parts)) and share.freedom == len(parts) - 1
+    assert share.effective_n == pytest.approx(len(parts)) and share.freedom == len(parts) - 1
     low, high = share.interval or [0.0, 0.0]
     assert high - low > 0.2 and low < parts[0] / 5 < high
 

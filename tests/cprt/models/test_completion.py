@@ -42,6 +42,13 @@ def test_an_answer_that_ended_of_itself_is_whole(finish: str | None, engine: str
     assert (response.text, response.complete, response.refused) == (SCORE, True, False), engine
 
 
+def test_of_several_choices_the_first_by_its_index_counts():
+    content = json.loads(body())
+    other = {"message": {"content": '{"score": 0.9}'}, "finish_reason": "stop", "index": 1}
+    content["choices"] = [other, content["choices"][0] | {"index": 0}]
+    assert read_completion(json.dumps(content).encode()).text == SCORE
+
+
 @pytest.mark.parametrize("finish", ["length", "MAX_TOKENS", "max_tokens", "model_length", "max_output_tokens"])
 @pytest.mark.parametrize("text", [SCORE, ""])
 def test_an_answer_at_the_limit_is_cut(finish: str, text: str):

@@ -807,6 +807,8 @@ def test_nothing_secret_is_logged_or_kept(photo: Path, tmp_path: Path, monkeypat
         ({**SERVED, "extra": {"a": math.nan}}, "field 'extra': holds what JSON cannot"),
         ({**SERVED, "extra": {"a": 1, 2: 3}}, "field 'extra': holds what JSON cannot"),
         ({**SERVED, "extra": {"stream": True}}, "field 'extra': must not set stream"),
+        ({**SERVED, "extra": {"api_key": "sk-1"}}, "field 'extra': holds 'api_key', and run records show it"),
+        ({**SERVED, "extra": {"extra_headers": [{"Authorization": "sk-1"}]}}, "field 'extra': holds 'Authorization'"),
         (
             {"name": "a", "model": "m", "dtype": "fp8"},
             "field 'dtype': 'fp8' is not one of auto, float32, bfloat16",
@@ -848,7 +850,7 @@ def test_every_part_of_a_request_tells_its_answer_apart(photo: Path):
         {"top_logprobs": 2},
         {"max_pixels": 99},
         {"image_format": "png"},
-        {"extra": {"seed": 1}},
+        {"extra": {"seed": 1, "prompt_cache_key": "a", "max_tokens": 3, "stop_token_ids": [1]}},
         {"base_url": None},
     ]
     requests = [request, Request(messages("b"), (photo,))]

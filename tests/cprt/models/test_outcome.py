@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cprt.errors import InputError
-from cprt.models.outcome import Outcome, Status, find_outcomes, with_status
+from cprt.models.outcome import Outcome, Status, find_outcome, with_status
 from cprt.models.response_cache import ResponseCache, Shard
 from cprt.models.spec import ModelSpec
 
@@ -30,7 +30,7 @@ def find(rows: list[dict[str, Any]], folder: Path, limit: int | None = 9) -> Out
             cache.put([("k", row)])
     with ResponseCache(folder / "answers.jsonl") as cache:
         spec = ModelSpec("m", "m", base_url="http://localhost/v1", max_new_tokens=limit)
-        return find_outcomes(["k"], cache, read, spec)["k"]
+        return find_outcome("k", cache, read, spec)
 
 
 OK = {"text": "0.5", "complete": True}

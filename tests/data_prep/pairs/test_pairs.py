@@ -14,6 +14,7 @@ from PIL import Image
 
 from cprt.answers import parse
 from cprt.errors import InputError
+from cprt.files import locked
 from cprt.prompts import build
 from cprt.records import Label, read_labels, read_pairs, write_jsonl
 from cprt.scoring import format_score, severities, severity
@@ -110,6 +111,13 @@ def test_the_draws_do_not_depend_on_the_order_of_the_file(labelled: Path):
     labels = read_labels(labelled / "labels.jsonl")
     for draw in (draw_balanced, draw_holdout):
         assert draw(labels, 40, 0) == draw(labels[::-1], 40, 0)
+
+
+def test_two_draws_are_not_written_into_one_folder(labelled: Path):
+    pairs_of(labelled, "--size", "8", "--holdout", "4")
+    with locked(labelled / "pairs"), pytest.raises(InputError, match="another run is writing here"):
+        pairs_of(labelled, "--size", "8", "--holdout", "4", "--seed", "1")
+    assert json.loads((labelled / "pairs" / "run.json").read_text())["seed"] == 0
 
 
 def test_a_size_beyond_the_collection_takes_all_and_says_so(labelled: Path, capsys):

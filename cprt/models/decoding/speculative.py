@@ -1,6 +1,7 @@
 """Greedy answers in fewer passes than they have tokens: what most likely comes is read with what has been written.
 
-A guess counts where it is what greedy decoding writes there, and is dropped where it is not: no answer changes.
+This is speculative decoding with greedy verification: forms and scores take the place of a drafting model. A guess
+counts where it is what greedy decoding writes there, and is dropped where it is not: no answer changes.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from cprt.models.decoding.grammar import Followed, Held
+from cprt.models.decoding.grammar import Constrained, Drafted
 from cprt.models.decoding.lookahead import Reading, TokenTree
 from cprt.models.decoding.score_tree import ScoreLook
 
@@ -18,7 +19,7 @@ def write(
     rows: int,
     ends: Collection[int],
     most: int,
-    form: Followed | None = None,
+    form: Drafted | None = None,
     scores: ScoreLook | None = None,
     listen: Callable[[Sequence[int], Sequence[int], Any], None] | None = None,
 ) -> list[list[int]]:
@@ -45,7 +46,7 @@ def write(
         while walking:
             nodes = [trees[row].nodes[ways[row]] - first for row in walking]
             of_next = logits[walking, nodes]
-            allowed = form.allow(walking, of_next) if isinstance(form, Held) else of_next
+            allowed = form.allow(walking, of_next) if isinstance(form, Constrained) else of_next
             tokens = allowed.argmax(-1).tolist()
             if listen is not None:
                 listen(walking, tokens, of_next)
