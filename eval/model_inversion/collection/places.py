@@ -14,8 +14,7 @@ from cprt.images import is_photo
 from cprt.tables import read_csv
 from eval.model_inversion.collection.layouts import check_name, entries, scan
 
-IMAGES = "all-images"
-_REFERENCES, _NEST = "private-data", "AttackSamples"
+IMAGES, REFERENCES, _NEST = "all-images", "private-data", "AttackSamples"  # folders of the public collection
 _TARGET = re.compile(r"(?:^|_)T=([0-9]+)(?=[_.]|$)", re.ASCII)
 
 
@@ -40,6 +39,16 @@ class Found:
 # --- The public collection's tree --------------------------------------------------------------------------------
 
 
+def setup_name(folder: Path, root: Path) -> str:
+    """The folders that lead to a set-up, without those that nest a collection; empty for the root itself."""
+    return "/".join(part for part in folder.relative_to(root).parts if part != _NEST)
+
+
+def inner_folders(folders: list[str]) -> list[str]:
+    """Those of a folder in which set-ups may lie, sorted."""
+    return sorted(name for name in folders if name not in (IMAGES, REFERENCES) and name[0] != ".")
+
+
 class Tree:
     """Where set-ups and references lie below a root. Links to folders are not followed."""
 
@@ -51,21 +60,18 @@ class Tree:
     def setups(self) -> dict[str, Found]:
         """Names of all set-ups, still empty."""
         for directory, folders, _ in os.walk(self.root):
-            for kind, places in ((IMAGES, self.images), (_REFERENCES, self.private)):
+            for kind, places in ((IMAGES, self.images), (REFERENCES, self.private)):
                 if kind in folders:
                     self._add(Path(directory) / kind, places)
-            folders[:] = sorted(name for name in folders if name not in (IMAGES, _REFERENCES) and name[0] != ".")
+            folders[:] = inner_folders(folders)
         return {name: Found() for name in self.images}
 
     def _add(self, path: Path, places: dict[str, Path]) -> None:
-        parts = path.parent.relative_to(self.root).parts
-        while parts and parts[0] == _NEST:
-            parts = parts[1:]
-        name = "/".join(parts)
+        name = setup_name(path.parent, self.root)
         check_name(name, path)
         if name in places:
             raise InputError.at(path, f"is there twice, also as {places[name]}")
-        if parts or path.name == _REFERENCES:
+        if name or path.name == REFERENCES:
             places[name] = path
 
     def fill(self, name: str, found: Found) -> None:
@@ -93,11 +99,11 @@ class Tree:
         above = ("/".join(parts[:depth]) for depth in range(len(parts), -1, -1))
         place = next((self.private[one] for one in above if one in self.private), None)
         if place is None:
-            raise InputError.at(self.root, f"has no {_REFERENCES} for set-up {name}, inside it or at a level above")
+            raise InputError.at(self.root, f"has no {REFERENCES} for set-up {name}, inside it or at a level above")
         classes: dict[str, list[str]] = {entry.name: [] for entry in entries(place) if entry.is_dir()}
         for folder, path in self._images(place, found):
             if folder is None:
-                raise InputError.at(path, f"lies in {_REFERENCES} itself: its class is not known")
+                raise InputError.at(path, f"lies in {REFERENCES} itself: its class is not known")
             classes[folder].append(path)
         return classes
 

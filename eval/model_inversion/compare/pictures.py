@@ -11,8 +11,8 @@ from pathlib import Path
 from cprt.images import is_photo
 from cprt.pages.thumbnails import inside, thumbnails
 from cprt.records import read_jsonl
+from eval.model_inversion.collection.places import IMAGES, REFERENCES
 
-REFERENCES = "private-data"  # as the public collection calls the folder of references, <class>/<file>
 _MOST = 4  # references of one reconstruction where nobody says which were shown, as many as are shown by default
 
 
@@ -72,7 +72,7 @@ def _reconstruction(row: FalsePositive, root: Path | None) -> Path | None:
     names = (f"{row.claims}/{row.file}", row.file)
     places = [(row.images, name) for name in names] if row.images is not None else []
     if root is not None:
-        places += [(root, f"{row.setup}/{folder}{name}") for folder in ("all-images/", "") for name in names]
+        places += [(root, f"{row.setup}/{folder}{name}") for folder in (f"{IMAGES}/", "") for name in names]
     return next((path for folder, name in places if (path := inside(folder, name)) is not None), None)
 
 

@@ -12,11 +12,12 @@ from pathlib import Path
 
 from cprt.errors import InputError
 from cprt.services.hub import limit_patience, reason
+from eval.model_inversion.collection.places import IMAGES, inner_folders, setup_name
 from eval.model_inversion.compare.inputs import Run, private_data
 from eval.model_inversion.metrics.evaluation import Inputs
 
 REPO = "hosytuyen/MI-Reconstruction-Collection"
-_NEST, _PREDICTIONS = "AttackSamples", "prediction.csv"
+_PREDICTIONS = "prediction.csv"
 _RESULTS = re.compile(r"(?!user_study)(?P<prefix>\w+?)_results_(?P<model>.+)\.csv")
 RELEASED = "released"  # before the name of a judge, so that a new run of the same model is another
 
@@ -50,9 +51,9 @@ def read_released(root: str) -> tuple[list[Run], dict[str, str]]:
     standards: dict[str, str] = {}
     half: list[str] = []
     for directory, folders, files in os.walk(root):
-        folders[:] = sorted(name for name in folders if name not in ("all-images", "private-data") and name[0] != ".")
+        folders[:] = inner_folders(folders)
         folder = Path(directory)
-        name = "/".join(part for part in folder.relative_to(root).parts if part != _NEST) or folder.name
+        name = setup_name(folder, Path(root)) or folder.name
         results = [match for file in sorted(files) if (match := _RESULTS.fullmatch(file)) is not None]
         if (_PREDICTIONS in files) != bool(results):
             half.append(name)
@@ -61,7 +62,7 @@ def read_released(root: str) -> tuple[list[Run], dict[str, str]]:
         if name in standards:
             raise InputError.at(folder, f"is there twice, also as {Path(standards[name]).parent}")
         standards[name] = str(folder / _PREDICTIONS)
-        images = folder / "all-images" if (folder / "all-images").is_dir() else None
+        images = folder / IMAGES if (folder / IMAGES).is_dir() else None
         for match in results:
             judge, inputs = f"{RELEASED}/{match['model']}", Inputs(str(folder / match[0]), standards[name])
             runs.append(Run(name, private_data(name), judge, inputs, judge, images=images))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,10 +22,7 @@ from cprt.values import read_fields, ruled
 from eval.model_inversion.standard.classifier import Classifier, with_features
 from eval.model_inversion.standard.spec import ClassifierSpec
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-_LEAST_RATE, _SMALLEST_CROP = 1e-4, 0.8
+_LEAST_RATE, _CROP = 1e-4, (0.8, 1.0)
 
 
 @dataclass(frozen=True)
@@ -75,6 +72,7 @@ def train_student(
     """
     import torch
     from torch.nn.functional import cross_entropy
+    from torchvision.transforms import v2
 
     from eval.model_inversion.standard.weights import build, load_body
 
@@ -91,12 +89,14 @@ def train_student(
         steps = -(-len(labels) // spec.batch_size)
         optimizer = torch.optim.SGD(model.parameters(), lr=spec.learning_rate, weight_decay=1e-4, momentum=0.9)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, spec.epochs, eta_min=_LEAST_RATE)
+        flip, as_floats = v2.RandomHorizontalFlip(), v2.ToDtype(torch.float32, scale=True)
+        augment = v2.Compose([v2.RandomResizedCrop(stated.resize, _CROP, (1, 1), antialias=True), flip, as_floats])
         model.train()
         with tqdm(total=spec.epochs * steps, desc="training the student", unit="step", leave=False) as bar:
             for _ in range(spec.epochs):
                 for rows in torch.randperm(len(labels)).split(spec.batch_size):
                     if len(rows) > 1:  # one alone has no batch statistics
-                        batch = student.normalised(_augmented(pictures[rows]))
+                        batch = student.normalised(torch.stack([augment(picture) for picture in pictures[rows]]))
                         loss = cross_entropy(model(batch), labels[rows].to(batch.device))
                         optimizer.zero_grad()
                         loss.backward()
@@ -105,20 +105,3 @@ def train_student(
                 schedule.step()
         model.eval()
     return student
-
-
-def _augmented(pictures_B3HW: Tensor) -> Tensor:
-    """Square crops of 80 to 100% of the area, resized, half of them mirrored; values 0 to 1."""
-    import torch
-    from torch.nn.functional import interpolate
-
-    side = pictures_B3HW.shape[-1]
-    made = []
-    for picture in pictures_B3HW.float() / 255:
-        area, down, right, turn = torch.rand(4).tolist()
-        crop = round(side * (_SMALLEST_CROP + (1 - _SMALLEST_CROP) * area) ** 0.5)
-        top, left = (int(place * (side - crop + 1)) for place in (down, right))
-        part = picture[None, :, top : top + crop, left : left + crop]
-        part = interpolate(part, (side, side), mode="bilinear", antialias=True)
-        made.append(part.flip(3) if turn < 0.5 else part)
-    return torch.cat(made)

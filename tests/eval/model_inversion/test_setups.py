@@ -12,6 +12,7 @@ from collection import ID, SETUP, describe, make, picture
 from cprt.errors import InputError
 from eval.model_inversion.collection.places import claimed_class, targets_in
 from eval.model_inversion.collection.setups import read_setups
+from eval.model_inversion.compare.released import read_released
 
 
 def flatten(root: Path) -> None:
@@ -46,6 +47,17 @@ def test_every_layout_of_the_public_collection_gives_the_same_setup(tmp_path: Pa
     assert setup.ignored == 1
     for path in [image.path for image in setup.reconstructions] + [p for r in setup.references.values() for p in r]:
         assert (root / path).is_file()
+
+
+def test_a_collection_nested_further_down_has_the_names_of_its_released_verdicts(tmp_path: Path):
+    root = make(tmp_path, nest="")
+    shutil.move(root / "CelebA" / "KEDMI", root / "CelebA" / "AttackSamples" / "KEDMI")
+    folder = root / "CelebA" / "AttackSamples" / SETUP.removeprefix("CelebA/")
+    (folder / "prediction.csv").touch()
+    (folder / "gemini_results_gemini-2.0-flash.csv").touch()
+    (run,), _ = read_released(str(root))
+    _, (setup,) = read_setups(describe(tmp_path, root))
+    assert run.setup == setup.name == SETUP and setup.id == ID and run.images == folder / "all-images"
 
 
 def test_one_or_all_setups_and_the_longest_name_decides_each_fact(tmp_path: Path):
