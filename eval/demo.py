@@ -96,12 +96,13 @@ def commands() -> tuple[list[str], str, str, str]:
         f"cprt labels --source bench --input {data}/cprt_{split}.json --images {data} --out {OUT}/{split}.jsonl"
         for split in ("train", "test")
     ]
-    launch = "accelerate launch --config_file configs/accelerate/multi_gpu.yaml --num_processes 2"
+    launch = "accelerate launch --config_file configs/accelerate"
+    apart = f"{launch}/multi_gpu.yaml --num_processes 2 -m eval.run"  # each process half of the drawings
     return (
         ["cprt demo-data --config configs/data/demo.yaml", *labels, "cprt pairs --config configs/data/demo_pairs.yaml"],
         f"cprt eval {evaluation} {OUT}/base &",  # while the adapter trains: one process for each of two cores
-        "accelerate launch train/sft.py --config configs/sft/demo.yaml",
-        f"{launch} -m eval.run {evaluation} {OUT}/tuned --adapter {OUT}/adapter",  # each process half of the drawings
+        f"{launch}/one_gpu.yaml train/sft.py --config configs/sft/demo.yaml",
+        f"{apart} {evaluation} {OUT}/tuned --adapter {OUT}/adapter",
     )
 
 

@@ -82,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         )
     for name, test in (metrics.against or {}).get("figures", {}).items():
         if name in HEADS and test["difference"] is not None:
-            print(f"  {HEADS[name]} {test['difference']:+.3f} against {args.against}, p {show(test['p'])}")
+            print(f"  {HEADS[name]} {test['difference']:+z.3f} against {args.against}, p {show(test['p'])}")
 
 
 if __name__ == "__main__":

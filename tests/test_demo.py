@@ -74,7 +74,7 @@ def test_the_held_out_drawings_share_no_seed_with_training(outputs: Path):
 
 def test_what_is_printed_is_what_a_user_would_type_and_where_things_lie(outputs: Path):
     said = (outputs / "said.txt").read_text()
-    assert "$ accelerate launch train/sft.py --config configs/sft/demo.yaml\n" in said
+    assert "$ accelerate launch --config_file configs/accelerate/one_gpu.yaml train/sft.py --config" in said
     assert "--num_processes 2 -m eval.run --config configs/eval/demo.yaml --out outputs/demo/tuned" in said
     assert re.search(r"Tuned against base, over lists: Spearman \+0\.[3-8]\d\d \[0\.", said)
     assert "Spearman" in said and 'the loss is taken on:\n  \'{"attributes": [' in said

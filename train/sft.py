@@ -1,6 +1,6 @@
 """Tune a vision-language model as a privacy judge: TRL's SFT with LoRA on the language model.
 
-    accelerate launch train/sft.py --config configs/sft/demo.yaml [--learning_rate 1e-3 ...]
+    accelerate launch --config_file configs/accelerate/one_gpu.yaml train/sft.py --config configs/sft/demo.yaml [...]
 
 Options are those below and all of TRL's ModelConfig and SFTConfig. After a kill, --resume_from_checkpoint last goes on
 from the newest checkpoint in output_dir, with the same result as if nothing had happened.

@@ -46,7 +46,7 @@ def isolated(value: object) -> Markup:
 
 def figure(value: object, sign: str = "") -> str:
     """Three decimals as in the paper; a dash for what is undefined."""
-    return f"{value:{sign}.3f}".replace("-", "−") if is_number(value) else "–"
+    return f"{value:{sign}z.3f}".replace("-", "−") if is_number(value) else "–"
 
 
 def interval(bounds: object, sign: str = "") -> str:

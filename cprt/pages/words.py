@@ -11,7 +11,11 @@ def counted(number: int, one: str, many: str | None = None) -> str:
 
 
 def show(value: float | None, interval: Sequence[float] | None = None, form: str = ".3f") -> str:
-    """``0.041 [-0.006, 0.089]``, by ``form`` ``.1%``: ``4.1% [-0.6, 8.9]``; a dash for what is undefined, never 0."""
+    """``0.041 [-0.006, 0.089]``, by ``form`` ``.1%``: ``4.1% [-0.6, 8.9]``; a dash for what is undefined, never 0.
+
+    No zero is negative.
+    """
+    form = form.replace(".", "z.")
     if value is None:
         return "-"
     bounds = ", ".join(format(bound, form).rstrip("%") for bound in interval or ())

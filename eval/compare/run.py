@@ -126,7 +126,7 @@ def _line(name: str, cells: Iterable[str]) -> str:
 
 
 def _difference(test: Difference) -> str:
-    return "-" if test.difference is None else f"{test.difference:+.3f}{'*' if test.beyond_noise else ' '}"
+    return "-" if test.difference is None else f"{test.difference:+z.3f}{'*' if test.beyond_noise else ' '}"
 
 
 if __name__ == "__main__":

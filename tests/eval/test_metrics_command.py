@@ -37,6 +37,11 @@ def measure(folder: Path, predictions: list[dict[str, Any]], truth=TRUTH) -> dic
     return json.loads((folder / "m.json").read_text())
 
 
+def test_no_zero_is_negative_in_words():
+    assert (show(-0.0001, [-0.0002, 0.1]), show(-0.0001, form="+.1%")) == ("0.000 [0.000, 0.100]", "+0.0%")
+    assert (show(-0.0006), show(None), show(2)) == ("-0.001", "-", "2.000")
+
+
 def test_figures_against_scipy_and_by_hand(tmp_path: Path):
     scores = [0.9, 0.55, 0.2, 0.3]
     metrics = measure(tmp_path, [{"id": id, "status": "ok", "score": s} for id, s in zip("abcd", scores, strict=True)])

@@ -42,7 +42,8 @@ def test_a_recipe_parses_and_opens_with_its_command(recipe, tmp_path):
     settle(data, model, args)
     assert args.gradient_accumulation_steps * args.per_device_train_batch_size == data.global_batch_size
     assert args.max_length is None and model.use_peft and model.lora_r == 64 and model.lora_dropout == 0
-    assert recipe.read_text().startswith(f"# accelerate launch train/sft.py --config {recipe.relative_to(ROOT)}")
+    launch = "# accelerate launch --config_file configs/accelerate/one_gpu.yaml train/sft.py --config"
+    assert recipe.read_text().startswith(f"{launch} {recipe.relative_to(ROOT)}\n")
 
 
 @pytest.mark.parametrize("recipe", PAPERS, ids=lambda recipe: recipe.stem)

@@ -107,8 +107,8 @@ def effect_line(row: Mapping[str, Any]) -> str:
     """What one setting does, in words."""
     where = row["setup"] or "all set-ups"
     interval = row["ci"]["difference"]
-    shift = "-" if row["difference"] is None else f"{100 * row['difference']:+.2f}"
-    shift += f" [{100 * interval[0]:+.2f}, {100 * interval[1]:+.2f}]" if interval else ""
+    shift = "-" if row["difference"] is None else f"{100 * row['difference']:+z.2f}"
+    shift += f" [{100 * interval[0]:+z.2f}, {100 * interval[1]:+z.2f}]" if interval else ""
     return (
         f"{row['setting']} {json.dumps(row['from'])} to {json.dumps(row['to'])}, {row['judges'][0]}, {where}: "
         f"accuracy {percent(row['accuracy_judge_from'])} to {percent(row['accuracy_judge_to'])} ({shift} points), "
