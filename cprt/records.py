@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -155,8 +157,8 @@ class Prediction:
 def read_labels(path: str | Path, taxonomy: Taxonomy | None = None, needed: Collection[str] = ()) -> list[Label]:
     """All rows of a labels file; of image and labels, none may lack what is ``needed``.
 
-    Raises InputError, also for an id that is there twice, for a file without rows, and for a level and score that do
-    not follow from the row's labels: those of another taxonomy.
+    Raises InputError, also for an id that is there twice and for a file without rows. A level and score that do not
+    follow from the row's labels are those of another taxonomy: an error where labels are needed, else a note.
     """
     taxonomy = taxonomy or Taxonomy.default()
 
@@ -165,8 +167,11 @@ def read_labels(path: str | Path, taxonomy: Taxonomy | None = None, needed: Coll
         return (absent, "is missing") if absent else wrong_labels(row.labels, taxonomy.keys)
 
     rows = _rows(path, Label, wrong, "; cprt labels makes them of CPRT-Bench's files and of tables")
-    for line, field, why in _other_severities(rows, taxonomy):
-        raise InputError.at(path, f"{why}: were the labels made with another --taxonomy?", line, field)
+    for line, field, why in islice(_other_severities(rows, taxonomy), 1):
+        fault = InputError.at(path, f"{why}: were the labels made with another --taxonomy?", line, field)
+        if "labels" in needed:
+            raise fault
+        print(f"note: {fault}", file=sys.stderr)
     return _each_once(path, rows)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,6 @@ import pytest
 from cprt.errors import InputError
 from cprt.files import is_safe_path
 from cprt.records import Label, Prediction, read_jsonl, read_labels, read_pairs, read_predictions, write_jsonl
-from cprt.scoring import severity
 from cprt.taxonomy import Taxonomy
 
 LABELS = {key: 0.0 for key in Taxonomy.default().keys} | {"age": 1.0, "nudity": 0.5}
@@ -67,8 +67,6 @@ def test_what_a_command_needs_of_labels_must_be_there(tmp_path: Path, name: str)
         ("labels", {"labels": LABELS | {"age": True}}, "labels.age"),
         ("labels", {"labels": LABELS | {"aeg": 1}}, "labels.aeg"),
         ("labels", {"labels": {"age": 1}}, "labels.biometrics"),
-        ("labels", {"labels": LABELS | {"biometrics": 1}}, "level"),  # level and score are those of other labels
-        ("labels", {"score": 0.293}, "score"),
         ("pairs", {"images": []}, "images"),
         ("pairs", {"images": ["../a.jpg"]}, "images"),
         ("pairs", {"prompt": []}, "prompt"),
@@ -94,16 +92,19 @@ def test_a_bad_field_is_named_with_its_line(tmp_path: Path, kind: str, change: d
     assert "\n" not in str(caught.value)
 
 
-def test_the_severity_of_a_label_is_that_of_the_taxonomy_at_hand(tmp_path: Path):
+def test_the_severity_of_a_label_is_that_of_the_taxonomy_at_hand(tmp_path: Path, capsys):
     (tmp_path / "bands.yaml").write_text("bands: [0.9, 0.6, 0.1]")
     other = Taxonomy.load(tmp_path / "bands.yaml")
-    level, score = severity((0, 0, 1, 0), other).level, severity((0, 0, 1, 0), other).score
-    file = write_rows(tmp_path / "l.jsonl", LABEL | {"level": level, "score": score})
-    assert read_labels(file, other)[0].score == 0.1
-    with pytest.raises(
-        InputError, match=r"'score': 0\.1 does not follow from labels, 0\.292 does: .* another --taxonomy\?"
-    ):
-        read_labels(file)
+    file = write_rows(tmp_path / "l.jsonl", LABEL, LABEL | {"id": "b", "score": 0.1})
+    fault = f"{file}:2: field 'score': 0.1 does not follow from labels, 0.292 does: were the labels made with another"
+    with pytest.raises(InputError, match=re.escape(fault)):
+        read_labels(file, needed=("labels",))
+    assert len(read_labels(file)) == 2 and capsys.readouterr().err.startswith(f"note: {fault}")  # truth alone
+    level = write_rows(tmp_path / "level.jsonl", LABEL | {"level": 2})
+    with pytest.raises(InputError, match="'level': 2 does not follow from labels, 3 does"):
+        read_labels(level, needed=("labels",))
+    (own,) = read_labels(write_rows(tmp_path / "own.jsonl", LABEL | {"score": 0.1}), other, needed=("labels",))
+    assert own.score == 0.1 and capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("kind", READERS)
