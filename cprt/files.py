@@ -7,6 +7,7 @@ inside an emoji, ``"\\ud83d"`` in a JSON file) becomes its escape, six plain cha
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import glob
 import hashlib
@@ -279,10 +280,19 @@ def lock(descriptor: int, place: str | Path, choose: str = "") -> None:
 def claim(folder: Path, choose: str = "") -> int:
     """``lock`` on a folder, made if need be; returns the descriptor. Raises InputError."""
     folder.mkdir(parents=True, exist_ok=True)
-    # A file in it: NFS locks only what may be written, which a folder never is.
-    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        lock(descriptor, folder, choose)
+        return _lock_at(folder, os.O_RDONLY, folder, choose)
+    except InputError as error:
+        if not isinstance(error.__cause__, OSError) or error.__cause__.errno != errno.EBADF:
+            raise
+    # NFS locks only what may be written, which a folder never is, but a file in it.
+    return _lock_at(folder / LOCK, os.O_RDWR | os.O_CREAT, folder, choose)
+
+
+def _lock_at(path: Path, how: int, place: Path, choose: str) -> int:
+    descriptor = os.open(path, how, 0o666)
+    try:
+        lock(descriptor, place, choose)
     except InputError:
         os.close(descriptor)
         raise

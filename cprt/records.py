@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -161,6 +163,8 @@ def read_labels(path: str | Path, taxonomy: Taxonomy | None = None, needed: Coll
     follow from the row's labels are those of another taxonomy: an error where labels are needed, else a note.
     """
     taxonomy = taxonomy or Taxonomy.default()
+    if not os.path.lexists(path):
+        raise InputError.at(path, f"{os.strerror(errno.ENOENT)}; cprt labels makes it")
 
     def wrong(row: Label) -> Wrong:
         absent = next((name for name in needed if getattr(row, name) is None), None)

@@ -26,7 +26,7 @@ from eval.measures import HEADS, against, another_judge, judge_name, labels_of, 
 @dataclass
 class MetricsArguments:
     predictions: str = option("predictions.jsonl", made_by="cprt eval")
-    labels: str = option("labels.jsonl with the truth", made_by="cprt labels")
+    labels: str = option("labels.jsonl with the truth")
     out: str = option("metrics.json to write")
     against: str | None = option("predictions.jsonl of another judge: a paired test of the difference", None)
     calibrate: str | None = option(

@@ -50,7 +50,7 @@ WRITES = ("answers*.jsonl", "predictions.jsonl", "metrics.json", "report.html", 
 
 @dataclass
 class EvalArguments:
-    labels: str = option("labels.jsonl with the truth", made_by="cprt labels")
+    labels: str = option("labels.jsonl with the truth")
     images: str = option("folder that holds images/, or images/ itself")
     out: str = option("folder to write", writes=WRITES)
     model: str | None = option("checkpoint (a folder or a Hugging Face Hub name), or an endpoint's name for it", None)

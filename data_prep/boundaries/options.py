@@ -35,7 +35,7 @@ NEIGHBOURS = ("distinct", "others", "all")
 
 @dataclass
 class BoundariesArguments:
-    labels: str = option("labels.jsonl, made by cprt labels", made_by="cprt labels")
+    labels: str = option("labels.jsonl, made by cprt labels")
     out: str = option(
         "folder for boundaries.json, embeddings.png and scores.png",
         writes=("boundaries.json", "taxonomy.yaml", "embeddings.png", "scores.png"),

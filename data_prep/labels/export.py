@@ -23,7 +23,7 @@ from cprt.values import FILE_NAME
 
 @dataclass
 class ExportArguments:
-    labels: str = option("labels.jsonl, made by cprt labels", made_by="cprt labels")
+    labels: str = option("labels.jsonl, made by cprt labels")
     out: str = option("folder to write", writes=("*.json", "README.md"))
     name: str = option("name of the JSON file, without .json", "labels", matches=FILE_NAME)
     license: str = option("licence of the labels, as the Hub spells it", "mit", one_line=True)

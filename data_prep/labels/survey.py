@@ -26,7 +26,7 @@ from data_prep.pairs.split import draw_holdout
 
 @dataclass
 class SurveyArguments:
-    labels: str = option("labels.jsonl with the photos to draw from", made_by="cprt labels")
+    labels: str = option("labels.jsonl with the photos to draw from")
     out: str = option("folder to write", writes=("sheets", "photos.csv", "questions.txt"))
     photos: int = option("photos to label", 65, least=1)
     people: int = option("people who label", 17, least=1, most=1000)

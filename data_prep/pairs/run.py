@@ -35,7 +35,7 @@ MIXED = "mixed"
 
 @dataclass
 class PairsArguments:
-    labels: str = option("labels.jsonl, made by cprt labels", made_by="cprt labels")
+    labels: str = option("labels.jsonl, made by cprt labels")
     images: str = option("folder that holds images/, or images/ itself")
     out: str = option(
         "folder for train.jsonl and holdout.jsonl",

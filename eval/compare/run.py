@@ -34,7 +34,7 @@ class CompareArguments:
         filled=True,
         made_by="cprt eval",
     )
-    labels: str = option("labels.jsonl that they were evaluated on", made_by="cprt labels")
+    labels: str = option("labels.jsonl that they were evaluated on")
     out: str = option("folder to write", writes=("compare.json", "report.html", "*.png"))
     against: str | None = option("name of the run that others are held against, or all for every pair", None)
     resamples: int = option("bootstrap resamples", 2000, least=1, most=100_000)

@@ -44,7 +44,7 @@ from eval.tables import write_table
 
 @dataclass
 class CounterfactualArguments:
-    labels: str = option("labels.jsonl with the truth of every attribute", made_by="cprt labels")
+    labels: str = option("labels.jsonl with the truth of every attribute")
     images: str = option("folder that holds images/, or images/ itself")
     out: str = option(
         "folder to write",
