@@ -52,6 +52,8 @@ def draw_learning(path: Path, log: Sequence[Mapping[str, Any]], rows: Sequence[M
         left.plot([step for step, _ in losses], [loss for _, loss in losses], color=LIGHT.series[0])
         left.set(title="training loss", xlabel="step")
         for row in errors:
+            if row["mae_interval"] is None:  # one answer, or several that err alike
+                continue
             right.plot([row["step"]] * 2, row["mae_interval"], color=LIGHT.series[1], linewidth=1)
         right.plot([row["step"] for row in errors], [row["mae"] for row in errors], "o-", color=LIGHT.series[1])
         right.set(title="mean absolute error on the hold-out", xlabel="step")

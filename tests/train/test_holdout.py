@@ -23,7 +23,7 @@ from cprt.provenance import file_digest
 from cprt.records import read_pairs
 from cprt.scoring import level_of
 from train.holdout import check_learnt
-from train.learning import last_loss, learning_table
+from train.learning import draw_learning, last_loss, learning_table
 
 
 def start(demo, root, output: Path, *more: str) -> Path:
@@ -204,3 +204,14 @@ def test_the_loss_of_a_row_is_the_one_logged_last():
 @pytest.mark.parametrize("n, distinct", [(7, 1), (64, 2)])
 def test_few_or_different_scores_are_no_error(n, distinct):
     check_learnt({"n": n, "coverage": 1.0, "distinct": distinct})
+
+
+def test_figures_without_an_interval_are_drawn_without_one(tmp_path):
+    """One answer that could be read has an error and no interval."""
+    rows = [
+        {"step": 1, "mae": None, "mae_interval": None},
+        {"step": 2, "mae": 0.2, "mae_interval": None},
+        {"step": 3, "mae": 0.1, "mae_interval": [0.05, 0.2]},
+    ]
+    draw_learning(tmp_path / "learning.png", [{"step": 1, "loss": 2.0}], rows)
+    assert (tmp_path / "learning.png").read_bytes().startswith(b"\x89PNG")
