@@ -303,7 +303,12 @@ def test_what_a_killed_writer_left_goes_and_what_others_write_stays(tmp_path: Pa
     with subprocess.Popen(["true"]) as gone:
         pass
     seen = list[str]()
-    write_parts(file, (seen.append(os.listdir(tmp_path)[0]) or "x" for _ in range(1)))  # type: ignore[func-returns-value]
+
+    def parts() -> Iterator[str]:
+        seen.extend(os.listdir(tmp_path))  # what this process calls its own
+        yield "x"
+
+    write_parts(file, parts())
     here = seen[0].removeprefix(".a[1].csv.").partition("-")[0]
     orphan, other_file, alive, elsewhere = (
         tmp_path / f".{name}-7.partial"
