@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 
 # Before torch is imported anywhere, and handed on to every command that a test starts.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -51,6 +52,20 @@ class Demo:
 def root() -> Path:
     """The top of the repository."""
     return ROOT
+
+
+@pytest.fixture
+def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds of every sleep from here on: patience that a test can count, however slow the machine."""
+    seconds: list[float] = []
+    sleep = time.sleep
+
+    def record(duration: float) -> None:
+        seconds.append(duration)
+        sleep(duration)
+
+    monkeypatch.setattr(time, "sleep", record)
+    return seconds
 
 
 @pytest.fixture(scope="session")

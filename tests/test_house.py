@@ -184,6 +184,16 @@ def test_every_trap_names_a_test_that_is_there(root):
             assert f"def {test}(" in (root / "tests" / file).read_text(), (file, test)
 
 
+def test_no_clock_decides_a_test(root):
+    """A slow machine is no fault: growth is asked of `growth.py`, patience of the fixture ``waited``.
+
+    That something waits at least so long, or has long been given up for hanging, is asked of a clock.
+    """
+    clock = re.compile(r"(time|monotonic|perf_counter|process_time|now)\(\)\s*-\s*\w+\s*<=?")
+    found = [file for file in sorted((root / "tests").rglob("*.py")) if clock.search(file.read_text())]
+    assert [file.name for file in found] == []
+
+
 def test_the_readmes_tree_names_every_room_and_module():
     """What lies directly in a room; a sub-package has its own order."""
     tree = (ROOT / "README.md").read_text().partition("## The house")[2]
