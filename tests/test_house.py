@@ -189,7 +189,7 @@ def test_no_clock_decides_a_test(root):
 
     That something waits at least so long, or has long been given up for hanging, is asked of a clock.
     """
-    clock = re.compile(r"(time|monotonic|perf_counter|process_time|now)\(\)\s*-\s*\w+\s*<=?")
+    clock = re.compile(r"(\w*time|monotonic|perf_counter|now)\(\)\s*-\s*\w+\s*<=?")
     found = [file for file in sorted((root / "tests").rglob("*.py")) if clock.search(file.read_text())]
     assert [file.name for file in found] == []
 
