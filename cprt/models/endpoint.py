@@ -153,6 +153,7 @@ class Endpoint:
         except InputError as error:  # a photo that cannot be read says nothing about the endpoint
             return Response(error=str(error))
         faults = limited = 0
+        retries = self.spec.retries
         without: Collection[str] = ()  # what is left out this once, since nobody says what the endpoint refuses
         while True:
             await self.limiter.enter()
@@ -178,6 +179,12 @@ class Endpoint:
                 if less := self._options.may_be_refused(sent):
                     without = {*without, *less}
                     continue
+            # Under another status the words decide: at once where it would be final, after all retries where the fault
+            # could have passed, whose words are perhaps an echo of the request.
+            final = not outcome.retried or outcome.status == 501 or (outcome.status != 429 and faults == retries)
+            if final and (less := self._options.may_be_refused(sent, outcome.about)):
+                without = {*without, *less}
+                continue
             wait = outcome.wait
             if not outcome.retried or (wait is not None and wait > LONGEST_WAIT):
                 break
@@ -189,10 +196,10 @@ class Endpoint:
             else:
                 faults += 1
                 unreached = not (self._reached or outcome.connected)
-                if unreached and faults >= min(UNREACHED_TRIES, self.spec.retries + 1):
+                if unreached and faults >= min(UNREACHED_TRIES, retries + 1):
                     place = "its base_url" if self.is_remote else urlsplit(str(self.spec.base_url)).netloc
                     raise Stopped(f"{self.spec.name}: no endpoint at {place}: {outcome.reason}; {KEPT}")
-                if faults > self.spec.retries:
+                if faults > retries:
                     break
                 await asyncio.sleep(max(wait or 0.0, delay(faults, self._first_delay)))
         tries = f" (asked {faults + limited} times)" if faults + limited > 1 else ""
@@ -243,7 +250,7 @@ class Endpoint:
             what = "the connection failed" if connected else "no connection"
             return _Failure(f"{what} ({why})", connected=connected)
         except Unusable as error:
-            return _Failure(self._clean(str(error)), status=200)
+            return _Failure(self._clean(str(error)), status=200, about=str(error))
 
     def _read_failure(self, status: int, wait: str | None, content: bytes) -> _Failure:
         """An HTTP status other than success, in words that can be written to a file."""

@@ -12,6 +12,12 @@ from cprt.models.spec import ModelSpec, Response
 # A request that is refused for one of these is asked again without. OpenAI's newer models know no max_tokens, take only
 # their own temperature, and give no logprobs while they reason; some servers know no JSON schema.
 _YIELDING = ("max_tokens", "temperature", "logprobs", "response_format")
+# How a refusal speaks of them, by name or not. A schema has as many names as there are engines.
+_SPOKEN_OF = {
+    "response_format": r"response_?format|json.?(?:schema|mode|object)|structured.?(?:outputs?|decoding|generation)"
+    r"|guided.?(?:decoding|json|generation)|constrained.?(?:decoding|generation)|\bgrammars?\b|\bschemas?\b",
+    "logprobs": r"logprobs",
+}
 
 
 class Options:
@@ -49,9 +55,15 @@ class Options:
             self._refused.add(named[0])
         return True
 
-    def may_be_refused(self, sent: dict[str, Any]) -> Collection[str]:
-        """What to try without, once, where a refusal names nothing: what has never come through."""
-        return [name for name in ("response_format", "logprobs") if name in sent and name not in self._takes][:1]
+    def may_be_refused(self, sent: dict[str, Any], about: str | None = None) -> Collection[str]:
+        """What to try without, once, where a refusal names nothing: what has never come through.
+
+        Of that only what the words ``about`` it speak of, where they are given.
+        """
+        doubtful = [name for name in _SPOKEN_OF if name in sent and name not in self._takes]
+        if about is not None:
+            doubtful = [name for name in doubtful if re.search(_SPOKEN_OF[name], about, re.IGNORECASE)]
+        return doubtful[:1]
 
     def answered(self, response: Response, sent: dict[str, Any], without: Collection[str]) -> None:
         """A request was answered, perhaps for being asked ``without`` something."""

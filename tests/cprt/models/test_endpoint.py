@@ -294,6 +294,52 @@ def test_a_form_is_asked_for_as_a_schema_and_where_that_is_refused_not(
     assert kept.dropped == dropped
 
 
+@pytest.mark.parametrize(
+    ("status", "message", "calls", "dropped"),
+    [
+        (404, "No endpoints found that support response_format", 1 + 3, True),
+        (403, "Structured outputs are not part of this plan", 1 + 3, True),
+        (415, "json_schema is not supported", 1 + 3, True),
+        (501, "guided decoding is not implemented", 1 + 3, True),
+        (500, "failed to initialise the grammar", 2 + 1 + 3, True),  # it could have passed
+        (200, "Unsupported JSON schema", 2 + 1 + 3, True),
+        (404, "The model does not exist", 3, False),
+        (500, "CUDA error", 3 * 3, False),
+        (500, "", 3 * 3, False),
+    ],
+)
+def test_a_schema_is_refused_under_any_status_in_words(status: int, message: str, calls: int, dropped: bool):
+    def refusing(body: dict[str, Any]) -> Any:
+        if "response_format" in body or not dropped:
+            return status, {"error": {"message": message}}
+        return "0.7", "stop"
+
+    asked = [replace(ask_text(str(n)), structure=FORM) for n in range(3)]
+    with Misbehaving(refusing) as server:
+        responses = ask(server, asked, concurrency=1, retries=2)
+    assert [response.text for response in responses] == ["0.7" if dropped else None] * 3
+    assert {response.dropped for response in responses} == {("response_format",) if dropped else ()}
+    assert len(server.bodies) == calls
+
+
+def test_a_fault_that_passes_costs_no_option_though_its_words_are_an_echo():
+    """Nor does one that comes once the schema has come through, however long it lasts."""
+    down = {"0": 1, "2": 9}  # question -> requests that fail
+
+    def failing(body: dict[str, Any]) -> Any:
+        question = body["messages"][0]["content"][0]["text"]
+        if down.get(question):
+            down[question] -= 1
+            return 500, {"error": {"message": f"failed with {json.dumps(body)}"}}
+        return '{"score": 0.7}', "stop"
+
+    asked = [replace(ask_text(str(n)), structure=FORM) for n in range(4)]
+    with Misbehaving(failing) as server:
+        responses = ask(server, asked, concurrency=1, retries=2)
+    assert [response.text and response.dropped for response in responses] == [(), (), None, ()]
+    assert all("response_format" in body for body in server.bodies) and len(server.bodies) == 2 + 1 + 3 + 1
+
+
 HELD = '{"attributes": ["age", "gender"], "level": 3, "score": 0.31}'
 
 
