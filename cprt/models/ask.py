@@ -137,6 +137,8 @@ class Model:
             for readable, responses, prepared in loaded:
                 if readable:
                     local = self._memory.load(spec)
+                    if readable[0][1].lead_in is not None:
+                        local.check_look_ahead(_rows(readable)[0])
                     responses += answer_batch(local, readable, spec.max_new_tokens, spec.top_logprobs, prepared)
                 for key, response in responses:
                     keep(key, response)

@@ -10,15 +10,16 @@ from typing import Any, cast
 from cprt.answers.structure import Structure
 from cprt.errors import InputError
 from cprt.models.adapter import add_adapter, read_config
-from cprt.models.checkpoint import check_fit, find_device, load_model, load_processor, to_device
+from cprt.models.checkpoint import check_fit, find_device, first_line, load_model, load_processor, to_device
 from cprt.models.decoding.grammar import Constrained, Drafted, Grammars
 from cprt.models.decoding.lists import ListReader
-from cprt.models.decoding.lookahead import KEEPING, Reading
+from cprt.models.decoding.lookahead import KEEPING, Reading, TokenTree
 from cprt.models.decoding.score_tree import ScoreLook, ScoreReader
 from cprt.models.decoding.speculative import write
 from cprt.models.inputs import Inputs, Row
 from cprt.models.spec import Response
 
+_LOOKS_LIKE = 0.05  # of the logits' spread: more than rounding moves them
 _PREFIXES = 4  # shared texts kept at once: one for each prompt that is asked in turn
 
 
@@ -87,6 +88,7 @@ class LocalModel:
         self.share_prefix = share_prefix and self.model_type == "qwen3_vl"
         self._prefixes: dict[tuple[int, ...], Any] = {}  # token ids of a shared text -> its cache
         self._encoded: tuple[Any, Any] | None = None  # the pixels encoded last, and what came of them
+        self._looks = self.model_type in KEEPING  # tests hold what a look ahead says of these families
         self._reader = Inputs(processor, self.model_type)
         self._scores = ScoreReader(processor.tokenizer)
         self._lists = ListReader(self._scores.encode)
@@ -164,6 +166,39 @@ class LocalModel:
             )
             for row in range(len(rows))
         ]
+
+    def check_look_ahead(self, row: Row) -> None:
+        """Raises InputError where the model cannot say in one pass how probable each of many texts is.
+
+        A family that is not known here is asked about two tokens in branches and about the second alone. They differ
+        where tokens see more than a mask shows them (linear attention), or other positions.
+        """
+        import torch
+
+        if self._looks:
+            return
+        base, inputs = self._base(), self._inputs([row])
+        first, second = (self._scores.encode(digit)[-1] for digit in "01")
+        tree = TokenTree([(first,), (second,)])
+        wide = {name: one for name, one in inputs.items() if one.shape == inputs["input_ids"].shape}
+        tails = {"input_ids": second, "attention_mask": 1}
+        longer = {name: torch.nn.functional.pad(one, (0, 1), value=tails.get(name, 0)) for name, one in wide.items()}
+        why = ""
+        try:
+            with torch.inference_mode():
+                logits, begun = Reading(base, inputs).read([tree])
+                found = logits[0, tree.nodes[second,] - begun].float()
+                known = base(**{**inputs, **longer}, logits_to_keep=1).logits[0, -1].float()
+            self._looks = bool((found - known).abs().mean() <= _LOOKS_LIKE * known.std())
+        except torch.OutOfMemoryError:
+            raise
+        except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
+            why = f" ({first_line(error)})"
+        if not self._looks:
+            raise InputError(
+                f"{self._checkpoint[0]}: is {self.model_type}, whose probabilities of all scores and lists cannot be "
+                f"had in one pass{why}; take --decoding greedy, in cprt score --structured false"
+            )
 
     def _generate(
         self, inputs: Any, max_new_tokens: int, form: Constrained | None, listen: Callable[..., None] | None

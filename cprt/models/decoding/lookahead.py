@@ -58,10 +58,12 @@ class Reading:
         positions, ends_B1 = (mask_BL.cumsum(1) - 1).clamp(min=0), mask_BL.sum(dim=1, keepdim=True)
         if family == "qwen3_vl":
             positions = positions.expand(3, -1, -1)
-            if "image_grid_thw" in inputs:  # an image takes fewer positions than tokens
-                spans = {name: inputs[name] for name in ("mm_token_type_ids", "image_grid_thw")}
-                positions, less_B1 = base.model.get_rope_index(ids_BL, **spans, attention_mask=mask_BL)
-                ends_B1 = ends_B1 + less_B1
+        spans = {name: inputs[name] for name in ("mm_token_type_ids", "image_grid_thw") if name in inputs}
+        if len(spans) == 2 and hasattr(
+            base.model, "get_rope_index"
+        ):  # Qwen's and its like: an image takes fewer positions than tokens
+            positions, less_B1 = base.model.get_rope_index(ids_BL, **spans, attention_mask=mask_BL)
+            ends_B1 = ends_B1 + less_B1
         self._inputs = {**inputs, "position_ids": positions}
         self._asked_BL, self._ends_B1 = mask_BL.bool().cpu().numpy(), ends_B1.cpu().numpy()
         self._seen_BS, self._next_B1 = self._asked_BL, self._ends_B1  # columns that what comes next sees; its position
