@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from cprt.annotation import consensus, stage1, stage2
 from cprt.answers import STATUSES
 from cprt.answers.labels import read_stage1, read_stage2
+from cprt.answers.structure import labels_structure, reasons_structure
 from cprt.answers.thinking import without_thinking
 from cprt.config import option, parse, run
 from cprt.errors import InputError, printable
@@ -56,6 +57,10 @@ class AnnotateArguments:
         factory=list,
         among=RETRY,
     )
+    structured: bool = option(
+        "hold answers to their form, so that each can be read: labels, and what a model that runs here says before",
+        False,
+    )
     limit: int | None = option("only the first so many photos", None, least=1)
     dry_run: bool = option("say how many calls and tokens it would take, ask nothing", False)
     allow_remote: bool = option("photos may go to endpoints on other machines", False)
@@ -78,13 +83,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.dry_run:
         for spec in specs:
             cache = ResponseCache(_answers(out, spec), read_only=True)
-            print(estimate(Annotator(spec, photos, taxonomy), cache, args.retry))
+            print(estimate(Annotator(spec, photos, taxonomy, args.structured), cache, args.retry))
         return
 
     sign("cprt annotate", out / "run.json", keep=True)
     rows: dict[str, list[dict[str, Any]]] = {}
     for model in models:
-        annotator = Annotator(model.spec, photos, taxonomy)
+        annotator = Annotator(model.spec, photos, taxonomy, args.structured)
         with ResponseCache(_answers(out, model.spec)) as cache:
             rows[model.spec.name] = annotator.ask(model, cache, args.retry)
     sign("cprt annotate", out / "run.json")
@@ -125,10 +130,12 @@ def find_photos(images: str, input: str | None, limit: int | None = None) -> lis
 class Annotator:
     """One model, what it is asked about every photo, and what it makes of it."""
 
-    def __init__(self, spec: ModelSpec, photos: Sequence[Photo], taxonomy: Taxonomy):
-        self.spec, self.taxonomy = spec, taxonomy
+    def __init__(self, spec: ModelSpec, photos: Sequence[Photo], taxonomy: Taxonomy, structured: bool = False):
+        self.spec, self.taxonomy, self.structured = spec, taxonomy, structured
         messages = stage1(taxonomy)
-        self.first = {photo.id: Request(messages, (photo.path,)) for photo in photos}
+        lines = reasons_structure(taxonomy) if structured and spec.base_url is None else None
+        self._labels = labels_structure(taxonomy) if structured else None
+        self.first = {photo.id: Request(messages, (photo.path,), structure=lines) for photo in photos}
         self.keys = {id: spec.key(request) for id, request in self.first.items()}  # of stage one
 
     @property
@@ -141,7 +148,7 @@ class Annotator:
         asked = {}
         for first_key, outcome in first.items():
             if outcome.status == "ok":
-                request = Request(stage2(outcome.value or "", self.taxonomy))
+                request = Request(stage2(outcome.value or "", self.taxonomy), structure=self._labels)
                 asked[first_key] = self.spec.key(request), request
         return asked
 
@@ -177,7 +184,7 @@ class Annotator:
         if last.status != "ok":
             unparsed = "no answer" if second is None else "no JSON with every key"
             error = f"stage {stage}: {last.error or {'refused': 'refused in words', 'unparsed': unparsed}[last.status]}"
-        return {
+        row = {
             "id": id,
             "annotator": self.spec.name,
             "status": last.status,
@@ -186,6 +193,12 @@ class Annotator:
             "stage2": second and second.text,
             "error": error,
         }
+        if self.structured:
+            given = [outcome.response for outcome in (first, second) if outcome is not None and outcome.response]
+            shares = [one.willing for one in given if one.willing is not None]
+            row["willing"] = math.prod(shares) if shares else None
+            row["free"] = any(one.is_free for one in given)
+        return row
 
 
 def estimate(annotator: Annotator, cache: ResponseCache, retry: Sequence[str]) -> str:
@@ -241,8 +254,17 @@ def write(out: Path, rows: Mapping[str, list[dict[str, Any]]], taxonomy: Taxonom
             if any(row["status"] != "ok" for row in group)
         ],
     }
+    structured = {name: _held(annotated) for name, annotated in rows.items() if "free" in annotated[0]}
+    if structured:
+        report["structured"] = structured
     write_json(out / "report.json", report)
     return report
+
+
+def _held(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """How many labels an endpoint did not hold to the schema; how willingly a model that runs here kept to forms."""
+    shares = [row["willing"] for row in rows if row["willing"] is not None]
+    return {"free": sum(row["free"] for row in rows), "willing": sum(shares) / len(shares) if shares else None}
 
 
 def _answers(out: Path, spec: ModelSpec) -> Path:
@@ -256,6 +278,8 @@ def _print(report: Mapping[str, Any], rows: Mapping[str, list[dict[str, Any]]], 
         if first is not None:
             answer = first["stage1"] if first["stage2"] is None else first["stage2"]
             print(f"  the first unparsed answer: {printable(cut(' '.join((answer or '').split()), 160))}")
+        if free := report.get("structured", {}).get(name, {}).get("free"):
+            print(f"  {free} answers are free ones: the endpoint takes no JSON schema, or does not keep to it")
     print(f"{out / 'consensus.jsonl'}: {report['consensus']} of {report['photos']} photos")
     left = [row["id"] for row in report["without_consensus"]]
     if left:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ class HoldOut:
         batch_size: photos that are asked at once.
         max_new_tokens: longer answers count as unparsed.
         expected: also take the expected score of each answer, which costs a pass over the tree of all scores.
+        structured: answers are held to their form, so that each can be read.
         samples: the first answers of the last measurement, in the model's words.
     """
 
@@ -51,6 +52,7 @@ class HoldOut:
     max_new_tokens: int
     taxonomy: Taxonomy
     expected: bool = False
+    structured: bool = False
     samples: list[str] = field(default_factory=list)
 
     @staticmethod
@@ -73,13 +75,15 @@ class HoldOut:
             pairs = random.Random(0).sample(pairs, data.holdout_size)
         taxonomy = Taxonomy.load(data.taxonomy)
         expected = args.metric_for_best_model == "expected_mae"
-        return HoldOut(pairs, root, args.per_device_eval_batch_size, data.max_new_tokens, taxonomy, expected)
+        rows = args.per_device_eval_batch_size
+        return HoldOut(pairs, root, rows, data.max_new_tokens, taxonomy, expected, data.structured)
 
     def measure(self, model: Any, processor: Any, process: int = 0, processes: int = 1) -> dict[str, Any]:
         """Figures of greedy answers, the same in every process; each asks its share. What is undefined is None.
 
         ``coverage`` is the share of answers that hold a score; the others are over those. ``spread`` is the standard
         deviation of the scores, ``distinct`` the number of different ones: a judge that has collapsed has 0 and 1.
+        ``willing`` of structured answers is the mean share of their probability that the free model gives them.
         ``mae_interval`` and ``expected_mae_interval`` are 95% bootstrap intervals over photos.
         """
         training = model.training
@@ -96,6 +100,8 @@ class HoldOut:
         said = np.array([answers[index][0] for index in read], dtype=float)
         known = [index for index in range(len(self.pairs)) if answers[index][1] is not None]
         expected = np.array([abs(answers[index][1] - self.pairs[index].score) for index in known], dtype=float)
+        willing = [share for _, _, share in answers.values() if share is not None]
+        of_structured = {"willing": float(np.mean(willing)) if willing else None}
         of_expected = {"expected_mae": _mean(expected), "expected_mae_interval": mean_interval(expected)}
         return {
             "n": len(self.pairs),
@@ -109,10 +115,11 @@ class HoldOut:
             "spread": float(said.std()) if len(said) else None,
             "distinct": len(set(said.tolist())),
             **(of_expected if self.expected else {}),
+            **(of_structured if self.structured else {}),
         }
 
     def _ask(self, model: LocalModel, rows: Sequence[tuple[int, Pair]], silent: bool) -> list[tuple[Any, ...]]:
-        """(index, score read, expected score) of each row."""
+        """(index, score read, expected score, willingness) of each row."""
         # An answer is {"KEY": SCORE}, or has its attributes before that.
         answer = self.pairs[0].completion[-1]["content"][0]["text"]
         stated = _SCORE.search(answer)
@@ -121,6 +128,8 @@ class HoldOut:
         lead_in = (alone if answer.startswith(alone) else "") if self.expected else None
         target = "score" if answer.startswith(alone) else "attributes"
         guess = structure(target, self.taxonomy, score_key, in_order=False)
+        # Without its keys, since nobody asks here how probable each list of them is.
+        form = replace(structure(target, self.taxonomy, score_key), keys=()) if self.structured else None
         found: list[tuple[Any, ...]] = []
         self.samples.clear()
         batches = [rows[start : start + self.batch_size] for start in range(0, len(rows), self.batch_size)]
@@ -133,12 +142,12 @@ class HoldOut:
 
         with tqdm(total=len(rows), desc="asking the hold-out", unit="photo", leave=False, disable=silent) as progress:
             for batch, (asked, prepared) in zip(batches, read_ahead(prepare, batches), strict=True):
-                answers = model.generate(asked, self.max_new_tokens, lead_in, guess=guess, prepared=prepared)
+                answers = model.generate(asked, self.max_new_tokens, lead_in, None, form, guess, prepared)
                 for (index, _), said in zip(batch, answers, strict=True):
                     text = said.text or ""
                     score = parse_answer(text, self.taxonomy, score_key).score if said.complete else None
                     expected = summarise(said.distribution or {}).mean if score is not None else None
-                    found.append((index, score, expected))
+                    found.append((index, score, expected, said.willing))
                     self.samples.append(text)
                 progress.update(len(batch))
         return found

@@ -14,6 +14,7 @@ from cprt.pages.plots import png
 _COLUMNS = {
     "loss": ("loss", 4),
     "coverage": ("coverage", 3),
+    "willing": ("willing", 3),
     "MAE": ("mae", 3),
     "expected MAE": ("expected_mae", 3),
     "Spearman": ("spearman", 3),

@@ -52,6 +52,7 @@ class DataArguments:
         "photos of the hold-out that the model is asked about every eval_steps, if eval_strategy", 64, least=1
     )
     max_new_tokens: int = option("longest answer on the hold-out", 256, least=1)
+    structured: bool = option("hold answers on the hold-out to their form, so that each can be read", False)
     taxonomy: str | None = option("YAML that extends the published taxonomy", None)
     wandb: bool = option(
         "log to Weights & Biases, as report_to: wandb; offline unless its variables say otherwise", False

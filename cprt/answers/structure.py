@@ -16,6 +16,7 @@ from cprt.answers.thinking import without_thinking
 from cprt.taxonomy import LEVELS, Taxonomy
 
 SCORE = r"(?:0\.[0-9]{3}|1\.000)"
+REASON = 60  # characters of an annotator's reason, which is asked for in a few words
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,24 @@ def structure(target: str, taxonomy: Taxonomy, score_key: str = "score", *, in_o
     inside = ", ".join(f'"{name}": {regex}' for name, regex, _ in fields)
     longest = sum(len(name) + len('"": , 0.000') for name, _, _ in fields) + sum(len(key) + 4 for key in keys)
     return Structure(rf"\{{{inside}\}}", schema, longest, keys)
+
+
+def labels_structure(taxonomy: Taxonomy) -> Structure:
+    """The form of an annotator's labels: every key of the taxonomy, in order, with 0, 0.5 or 1."""
+    inside = ", ".join(rf'"{key}": (?:0|0\.5|1)' for key in taxonomy.keys)
+    schema = {
+        "type": "object",
+        "properties": {key: {"type": "number", "enum": [0, 0.5, 1]} for key in taxonomy.keys},
+        "required": list(taxonomy.keys),
+        "additionalProperties": False,
+    }
+    return Structure(rf"\{{{inside}\}}", schema, sum(len(key) + len('"": 0.5, ') for key in taxonomy.keys))
+
+
+def reasons_structure(taxonomy: Taxonomy) -> Structure:
+    """The form of what an annotator says of a photo: a line for every key, in order. No schema says this."""
+    lines = r"\n".join(rf"{key}: (?:yes|no|unclear) - [^\n]{{1,{REASON}}}" for key in taxonomy.keys)
+    return Structure(lines, {}, sum(len(key) + len(": unclear - \n") + REASON for key in taxonomy.keys))
 
 
 def _some(keys: Sequence[str]) -> str:

@@ -91,6 +91,52 @@ def test_every_photo_has_one_row_of_every_annotator_with_labels_from_their_words
             assert row["status"] == "unparsed" or (row["stage1"], row["stage2"]) == (REFUSAL, None)
 
 
+@pytest.mark.parametrize("takes", [True, False])
+def test_structured_labels_are_asked_for_as_a_schema_and_where_it_is_refused_not(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], takes: bool
+):
+    def held(body: dict[str, Any]) -> Any:
+        if "response_format" not in body:
+            return annotate(body)
+        if not takes:
+            return 400, {"error": {"message": "unknown field response_format"}}
+        schema = body["response_format"]["json_schema"]["schema"]
+        assert list(schema["properties"]) == schema["required"] == list(KEYS) and not schema["additionalProperties"]
+        assert all(field == {"type": "number", "enum": [0, 0.5, 1]} for field in schema["properties"].values())
+        return json.dumps(dict.fromkeys(KEYS, 0.5)), "stop"
+
+    with Misbehaving(held) as server:
+        main([*config(tmp_path, photos, server.url, "one"), "--structured", "true"])
+    rows, report = read(tmp_path / "out"), json.loads((tmp_path / "out" / "report.json").read_text())
+    labelled = [row for row in rows if row["stage2"] is not None]
+    assert len(labelled) > 10 and {row["free"] for row in labelled} == {not takes}
+    assert {row["willing"] for row in rows} == {None}  # an endpoint does not say
+    if takes:
+        assert all(row["labels"] == dict.fromkeys(KEYS, 0.5) for row in labelled)
+    # What two stages came to: refused in stage one, or labels, of which a free annotator garbles some.
+    assert {row["status"] for row in rows} == ({"ok", "refused"} if takes else {"ok", "refused", "unparsed"})
+    free = 0 if takes else len(labelled)
+    assert report["structured"] == {"one": {"free": free, "willing": None}}
+    assert (f"{free} answers are free ones" in capsys.readouterr().out) is not takes
+
+
+def test_any_model_that_runs_here_labels_every_photo_when_structured(demo_base: Path, tmp_path: Path):
+    """The base, which free says nothing that can be read; and how unwillingly it does is told."""
+    images, base = make_photos(tmp_path / "photos", 2), {"name": "base", "model": str(demo_base), "dtype": "float32"}
+    (tmp_path / "annotate.yaml").write_text(yaml.safe_dump({"annotators": [base | {"max_new_tokens": 8}]}))
+    asked = ["--config", str(tmp_path / "annotate.yaml"), "--images", str(images)]
+    main([*asked, "--structured", "true", "--out", str(tmp_path / "held")])
+    form = "\n".join(rf"{key}: (yes|no|unclear) - [^\n]{{1,60}}" for key in KEYS)
+    for row in read(tmp_path / "held"):
+        assert row["status"] == "ok" and re.fullmatch(form, row["stage1"])
+        assert list(json.loads(row["stage2"])) == list(KEYS) and row["labels"] == json.loads(row["stage2"])
+        assert 0 <= row["willing"] < 0.01 and row["free"] is False
+    held = json.loads((tmp_path / "held" / "report.json").read_text())["structured"]["base"]
+    assert held["free"] == 0 and held["willing"] < 0.01
+    main([*asked, "--out", str(tmp_path / "free")])
+    assert all(row["status"] != "ok" and "willing" not in row for row in read(tmp_path / "free"))
+
+
 def test_consensus_is_where_all_agree_and_the_rest_is_listed(undisturbed: Path):
     rows, agreed = read(undisturbed), {row["id"]: row for row in read(undisturbed, "consensus.jsonl")}
     report = json.loads((undisturbed / "report.json").read_text())

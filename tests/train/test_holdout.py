@@ -16,13 +16,15 @@ from wandb_file import find_run, read_run
 
 import train.sft
 from cprt.answers import parse
+from cprt.answers.structure import structure
 from cprt.errors import InputError
 from cprt.images import load_image
 from cprt.models.local import LocalModel
 from cprt.provenance import file_digest
 from cprt.records import read_pairs
 from cprt.scoring import level_of
-from train.holdout import check_learnt
+from cprt.taxonomy import Taxonomy
+from train.holdout import HoldOut, check_learnt
 from train.learning import draw_learning, last_loss, learning_table
 
 
@@ -182,6 +184,31 @@ def test_the_saved_run_holds_no_photo(learnt):
 def test_a_judge_that_has_collapsed_is_an_error(figures, reason):
     with pytest.raises(InputError, match=f"{reason}.*It says: 'A beach.'; '{{x{{79}}\\.\\.\\.'$"):
         check_learnt(figures, ["A beach.", "{" + "x" * 99])
+
+
+@pytest.mark.parametrize("expected", [False, True])
+def test_structured_answers_of_an_untrained_base_can_all_be_read(demo, demo_base, expected):
+    """Free it says nothing that can be; how willingly it keeps to the form stands beside."""
+    judge, pairs = LocalModel(str(demo_base), dtype="float32"), read_pairs(demo.pairs / "holdout.jsonl")[:3]
+    held, free = (
+        HoldOut(pairs, demo.images, 2, 8, Taxonomy.default(), expected, structured) for structured in (True, False)
+    )
+    figures, others = (one.measure(judge.model, judge.processor) for one in (held, free))
+    assert others["coverage"] == 0 and others["mae"] is None and "willing" not in others
+    answer = pairs[0].completion[-1]["content"][0]["text"]
+    form = structure("score" if answer.startswith('{"score"') else "attributes", Taxonomy.default())
+    said = [
+        judge.generate([(pair.prompt, [load_image(demo.images / pair.images[0])])], 8, structure=form)[0]
+        for pair in pairs
+    ]
+    assert held.samples == [answer.text for answer in said]
+    scores = [parse(answer.text).score for answer in said]
+    assert figures["coverage"] == 1 and ("expected_mae" in figures) is expected
+    assert figures["mae"] == pytest.approx(
+        sum(abs(score - pair.score) for score, pair in zip(scores, pairs, strict=True)) / 3
+    )
+    assert figures["willing"] == pytest.approx(sum(answer.willing for answer in said) / 3, rel=1e-3)
+    assert 0 < figures["willing"] < 0.5
 
 
 def test_the_table_shows_what_was_measured_and_which_step_is_kept():
