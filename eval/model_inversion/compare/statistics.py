@@ -91,8 +91,7 @@ def agreement(joint_K: Counts, counting: Counting) -> dict[str, Any]:
     same = ClusteredShare.of(cells[:, 0] + cells[:, 3], cells.sum(axis=1))
     weights = counting.weights(len(cells))
     kappa = cluster_figure(cells.astype(np.float64), kappa_of_tables, weights)
-    figures, intervals = rates.split({"agreement": same.figure, "kappa": kappa})
-    return {"n": same.whole, **figures, "ci": intervals}
+    return {"n": same.whole, **rates.with_intervals({"agreement": same.figure, "kappa": kappa})}
 
 
 def effect(joint_K: Counts, counting: Counting) -> dict[str, Any]:
@@ -115,8 +114,7 @@ def effect(joint_K: Counts, counting: Counting) -> dict[str, Any]:
         found[f"fpr_{side}"] = defined(divide(no[1], no.sum()))
     weights = counting.weights(len(tables))
     found |= {"difference": cluster_figure(tables, shift, weights), "changed": changed.figure}
-    figures, intervals = rates.split(found)
-    return {**figures, "ci": intervals}
+    return rates.with_intervals(found)
 
 
 # --- Rankings ----------------------------------------------------------------------------------------------------
