@@ -177,9 +177,9 @@ def other_ways(metrics: Metrics) -> list[tuple[str, Figures]]:
 
 def results_table(metrics: Mapping[str, Figures]) -> Table:
     """The figures of every run, in the paper's order of columns."""
-    known = {run: [figures.figure(name) for name in HEADS] for run, figures in metrics.items()}
     rows: list[list[Cell]] = [
-        [run, *(None if value is None else f"{value:.3f}" for value in values)] for run, values in known.items()
+        [run, *(None if (value := figures.figure(name)) is None else f"{value:.3f}" for name in HEADS)]
+        for run, figures in metrics.items()
     ]
     return Table("results", "figures of every run", ["Run", *HEADS.values()], rows)
 
