@@ -100,7 +100,7 @@ def _shown(one: EvaluatedRun, labels: Sequence[Label], taxonomy: Taxonomy) -> di
     """What the page shows of one run."""
     found, metrics = one.predictions, one.metrics
     asked = sorted({str(row.prompt) for row in found if row.prompt})
-    bins, responses = worked.reliability_of(labels, found), worked.response_of(labels, found)
+    bins, responses = worked.reliability(*worked.scored(labels, found)), worked.response_of(labels, found)
     return {
         "name": one.name,
         "metrics": metrics,

@@ -125,20 +125,15 @@ def reliability(prediction: ArrayLike, truth: ArrayLike, bins: int = BINS, seed:
     return rows
 
 
-def reliability_of(labels: Sequence[Label], predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
-    """``reliability`` over the photos that have a score."""
-    return reliability(*_scored(labels, predictions))
-
-
 def response_of(labels: Sequence[Label], predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
     """The other way about: mean predicted score of the photos whose true score falls in each bin, under ``mean_truth``.
 
     A judge that takes privacy as nearly binary (paper 5.3) pulls the middle to the ends.
     """
-    return reliability(*_scored(labels, predictions)[::-1])
+    return reliability(*scored(labels, predictions)[::-1])
 
 
-def _scored(labels: Sequence[Label], predictions: Sequence[Prediction]) -> tuple[list[float], list[float]]:
+def scored(labels: Sequence[Label], predictions: Sequence[Prediction]) -> tuple[list[float], list[float]]:
     """Predicted and true scores of the photos that have one."""
     truth, scores = {label.id: label.score for label in labels}, column(predictions, "score")
     return list(scores.values()), [truth[id] for id in scores]
