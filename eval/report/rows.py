@@ -125,20 +125,15 @@ def reliability(prediction: ArrayLike, truth: ArrayLike, bins: int = BINS, seed:
     return rows
 
 
-def reliability_of(labels: Sequence[Label], predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
-    """``reliability`` over the photos that have a score."""
-    return reliability(*_scored(labels, predictions))
-
-
 def response_of(labels: Sequence[Label], predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
     """The other way about: mean predicted score of the photos whose true score falls in each bin, under ``mean_truth``.
 
     A judge that takes privacy as nearly binary (paper 5.3) pulls the middle to the ends.
     """
-    return reliability(*_scored(labels, predictions)[::-1])
+    return reliability(*scored(labels, predictions)[::-1])
 
 
-def _scored(labels: Sequence[Label], predictions: Sequence[Prediction]) -> tuple[list[float], list[float]]:
+def scored(labels: Sequence[Label], predictions: Sequence[Prediction]) -> tuple[list[float], list[float]]:
     """Predicted and true scores of the photos that have one."""
     truth, scores = {label.id: label.score for label in labels}, column(predictions, "score")
     return list(scores.values()), [truth[id] for id in scores]
@@ -177,9 +172,9 @@ def other_ways(metrics: Metrics) -> list[tuple[str, Figures]]:
 
 def results_table(metrics: Mapping[str, Figures]) -> Table:
     """The figures of every run, in the paper's order of columns."""
-    known = {run: [figures.figure(name) for name in HEADS] for run, figures in metrics.items()}
     rows: list[list[Cell]] = [
-        [run, *(None if value is None else f"{value:.3f}" for value in values)] for run, values in known.items()
+        [run, *(None if (value := figures.figure(name)) is None else f"{value:.3f}" for name in HEADS)]
+        for run, figures in metrics.items()
     ]
     return Table("results", "figures of every run", ["Run", *HEADS.values()], rows)
 
