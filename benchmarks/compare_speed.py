@@ -7,28 +7,20 @@ The second way is timed on ``--sample`` pairs and scaled to all of them. Both gi
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import resource
 import time
-from pathlib import Path
 
 import numpy as np
+from common.measuring import options, save
 
 from cprt.metrics.severity import paired_differences
 from cprt.scoring import severity
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=29)
-    parser.add_argument("--rows", type=int, default=6736)
-    parser.add_argument("--resamples", type=int, default=2000)
-    parser.add_argument("--sample", type=int, default=2, help="pairs to time the other way")
-    parser.add_argument("--json", type=Path)
-    args = parser.parse_args()
-
+    args = options(__doc__, runs=29, rows=6736, resamples=2000, sample=2)
     rng = np.random.default_rng(0)
     counts = np.stack([rng.integers(0, size + 1, args.rows) for size in (3, 10, 5, 4)], axis=1)
     counts[rng.random(args.rows) < 0.6, 0] = 0
@@ -61,9 +53,7 @@ def main() -> None:
         "peak_memory_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
     }
     print(json.dumps(found, indent=2))
-    if args.json:
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(json.dumps(found, indent=2) + "\n")
+    save(args, found)
 
 
 if __name__ == "__main__":

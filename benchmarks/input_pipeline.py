@@ -13,7 +13,6 @@ step's batches from them. ``complete_cpu_s_a_sample``: of making numbers of a ph
 
 from __future__ import annotations
 
-import argparse
 import math
 import statistics
 import tempfile
@@ -23,7 +22,9 @@ from typing import Any
 
 import psutil
 import torch
-from image_cache import generate
+from common.measuring import options, save
+from common.pictures import write_photos
+from common.random_model import BASE
 from PIL import Image
 from torch.utils.data import DataLoader
 
@@ -31,19 +32,17 @@ from cprt.images import fit
 from cprt.images.patches import complete, in_bytes
 from cprt.models.checkpoint import load_processor
 from cprt.prompts import build
-from cprt.records import Pair, write_json
+from cprt.records import Pair
 from train.loading.collator import PairCollator
 from train.loading.pair_dataset import pair_dataset
 
-BASE = Path(__file__).parents[1] / "assets" / "demo_base"
 SIDE, MICRO = 512, 8
 
 
 def pairs_of(folder: Path, count: int) -> list[Pair]:
     """Photos of the recipes' size, each with the prompt that ships and an answer."""
-    (folder / "large").mkdir()
     (folder / "images").mkdir()
-    generate(folder / "large", 16)
+    write_photos(folder / "large", 16)
     for path in (folder / "large").iterdir():
         with Image.open(path) as image:
             image.resize(fit(image.size, SIDE * SIDE)).save(folder / "images" / path.name, quality=95)
@@ -71,20 +70,14 @@ def steps_of(loader: Any, window: int, steps: int, seconds: float) -> tuple[list
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=2.5)
-    parser.add_argument("--steps", type=int, default=4)
-    parser.add_argument("--batch", type=int, default=128)
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--json", help="file for the figures")
-    args = parser.parse_args()
+    args = options(__doc__, seconds=2.5, steps=4, batch=128, workers=2)
     torch.set_num_threads(1)
     window = args.batch // MICRO
     figures: dict[str, Any] = vars(args).copy()
     with tempfile.TemporaryDirectory() as name:
         pairs = pairs_of(Path(name), args.batch * (args.steps + 2))
         dataset = pair_dataset(pairs, Path(name), "qwen3_vl")
-        processor = load_processor(str(BASE), None, SIDE * SIDE)
+        processor = load_processor(BASE, None, SIDE * SIDE)
         collate = PairCollator(in_bytes(processor))
         started = time.process_time()
         made = [collate(dataset.__getitems__(list(range(start, start + MICRO)))) for start in range(0, 64, MICRO)]
@@ -116,8 +109,7 @@ def main() -> None:
         "complete one; "
         f"{1000 * figures['trainer_cpu_s_a_step']:.0f} ms of the trainer's a step; load {figures['load']:.1f}"
     )
-    if args.json:
-        write_json(args.json, figures)
+    save(args, figures)
 
 
 if __name__ == "__main__":

@@ -3,18 +3,16 @@
     python benchmarks/large_inputs.py [--json FILE] [--photos 100000] [--here 2000]
 
 Distinct JPEGs of 32 x 32, asked of a server on this machine that answers after 50 ms (64 in flight), ``--here`` of them
-also of the demo's base on the processor (``cprt eval``). Each run is killed after nine tenths of its answers, started
-again, and finished. ``first_s`` is from the start of the process to the first answer on disk, ``again_s`` after
-the kill, ``end_s`` from the last answer to the end; ``peak_mb`` the most resident memory of the run that ends, and
-``bytes_a_photo`` what of it a tenth of the photos does not take either, for each further photo. ``page_s`` is the page
-of ``cprt score`` beside its JSON Lines, which asks nothing again.
+also of the demo's base on the processor (``cprt eval``); 0 leaves either out. Each run is killed after nine tenths of
+its answers, started again, and finished. ``first_s`` is from the start of the process to the first answer on disk,
+``again_s`` after the kill, ``end_s`` from the last answer to the end; ``peak_mb`` the most resident memory of the run
+that ends, and ``bytes_a_photo`` what of it a tenth of the photos does not take either, for each further photo.
+``page_s`` is the page of ``cprt score`` beside its JSON Lines, which asks nothing again.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import multiprocessing
 import os
 import subprocess
 import sys
@@ -23,13 +21,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-import client_speed
 import numpy as np
+from common.endpoint import endpoint
+from common.measuring import options, save
+from common.random_model import BASE
 from PIL import Image
 
-from cprt.records import write_json
-
-BASE = Path(__file__).resolve().parents[1] / "assets" / "demo_base"
 ANSWER = '{"attributes": ["gov_ids", "location", "metadata"], "level": 1, "score": 0.781}'
 
 
@@ -152,33 +149,19 @@ def sizes(*files: Path) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--photos", type=int, default=100_000, help="photos that a server is asked about; 0: none")
-    parser.add_argument("--here", type=int, default=2000, help="photos that the demo's base is asked about; 0: none")
-    parser.add_argument("--json", help="file for the figures")
-    args = parser.parse_args()
+    args = options(__doc__, photos=100_000, here=2000)
     figures: dict[str, Any] = {}
     if args.photos:
-        receive, send = multiprocessing.Pipe(duplex=False)
-        context = multiprocessing.get_context("spawn")
-        server = context.Process(target=client_speed.serve, args=(send, ANSWER), daemon=True)
-        server.start()
-        try:
-            url = f"http://127.0.0.1:{receive.recv()}/v1"
-            with tempfile.NamedTemporaryFile("w", suffix=".yaml") as models:
-                models.write(json.dumps({"models": [{"name": "m", "model": "m", "base_url": url, "concurrency": 64}]}))
-                models.flush()
-                evaluated = ["--config", models.name, "--target", "attributes"]
-                scored = ["--base_url", url, "--model", "m", "--concurrency", "64"]
-                figures = measure(args.photos, {"eval": evaluated, "score": scored})
-        finally:
-            server.terminate()
-            server.join()
+        with endpoint(ANSWER, 0.05) as url, tempfile.NamedTemporaryFile("w", suffix=".yaml") as models:
+            models.write(json.dumps({"models": [{"name": "m", "model": "m", "base_url": url, "concurrency": 64}]}))
+            models.flush()
+            evaluated = ["--config", models.name, "--target", "attributes"]
+            scored = ["--base_url", url, "--model", "m", "--concurrency", "64"]
+            figures = measure(args.photos, {"eval": evaluated, "score": scored})
     if args.here:
-        asked = ["--model", str(BASE), "--dtype", "float32", "--structured", "true", "--target", "score"]
+        asked = ["--model", BASE, "--dtype", "float32", "--structured", "true", "--target", "score"]
         figures["eval, here"] = measure(args.here, {"eval": asked})["eval"]
-    if args.json:
-        write_json(args.json, figures)
+    save(args, figures)
 
 
 if __name__ == "__main__":

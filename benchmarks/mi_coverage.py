@@ -13,7 +13,6 @@ coverage of 1,000 rounds is itself known to within 1.4 points. ``--cells`` are o
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from itertools import product
 from typing import Any
@@ -22,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cprt.metrics.bootstrap import ClusteredShare, wilson_interval
-from cprt.records import write_json
 from eval.model_inversion.compare.statistics import Judged, effect, kendall_tau, ranking
 from eval.model_inversion.metrics import rates
 
@@ -141,37 +139,27 @@ def coverage(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--classes", type=int, nargs="+", default=[30, 100, 300, 530])
-    parser.add_argument("--images", type=int, nargs="+", default=[5, 50])
-    parser.add_argument("--correlations", type=float, nargs="+", default=[0, 0.02, 0.2, 0.3])
-    parser.add_argument(
-        "--cells", type=float, nargs=4, metavar=("TP", "FP", "FN", "TN"), help="shares; default: golden"
-    )
-    parser.add_argument("--rounds", type=int, default=1000)
-    parser.add_argument("--resamples", type=int, default=500)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", help="file for the figures")
-    args = parser.parse_args()
-    cells = GOLDEN
-    if args.cells is not None:
-        tp, fp, fn, tn = args.cells
-        cells = np.array([[tp, fn], [fp, tn]]) / sum(args.cells)
+    from common.measuring import options, save  # beside the script; others import this module for what is above
+
+    settings = {"classes": [30, 100, 300, 530], "images": [5, 50], "correlations": [0.0, 0.02, 0.2, 0.3]}
+    golden = (805.0, 403.0, 181.0, 111.0)
+    args = options(__doc__, **settings, cells=golden, rounds=1000, resamples=500, seed=0)
+    tp, fp, fn, tn = args.cells
+    cells = np.array([[tp, fn], [fp, tn]]) / sum(args.cells)
     names = [*truths(), "design_effect"]
     print(f"| classes | images | correlation | {' | '.join(names)} |")
     print("|---" * (3 + len(names)) + "|", flush=True)
     rows: list[dict[str, Any]] = []
     for classes, images, correlation in product(args.classes, args.images, args.correlations):
-        options = {"rounds": args.rounds, "resamples": args.resamples, "seed": args.seed, "cells": cells}
-        found = coverage(classes, images, correlation, **options)
+        how = {"rounds": args.rounds, "resamples": args.resamples, "seed": args.seed, "cells": cells}
+        found = coverage(classes, images, correlation, **how)
         shown = " | ".join(f"{found[name]:.1f}" if name == "design_effect" else f"{found[name]:.3f}" for name in names)
         print(f"| {classes} | {images} | {correlation} | {shown} |", flush=True)
         rows.append({"classes": classes, "images": images, "correlation": correlation, **found})
     held = [row[name] for row in rows for name in names if name not in ("plain", "tau", "design_effect")]
     inside = sum(0.93 <= value <= 0.97 for value in held)
     print(f"\n{inside} of {len(held)} coverages lie from 0.93 to 0.97; all from {min(held):.3f} to {max(held):.3f}")
-    if args.json:
-        write_json(args.json, {"rows": rows, "rounds": args.rounds, "resamples": args.resamples})
+    save(args, {"rows": rows, "rounds": args.rounds, "resamples": args.resamples})
 
 
 if __name__ == "__main__":

@@ -14,19 +14,16 @@ finds everything made. The ``cpu`` ratios compare processor time, which other wo
 
 from __future__ import annotations
 
-import argparse
-import statistics
 import tempfile
-import time
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import yaml
+from common.measuring import in_turn, medians, options, save
+from common.pictures import soft, with_grain
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
-from cprt.records import write_json
 from eval.model_inversion.collection.setups import Setup, read_setups
 from eval.model_inversion.judge.drawing import CAPTION, GAP, LINE, TILE
 from eval.model_inversion.judge.panels import Panels, Shown
@@ -42,12 +39,10 @@ def generate(root: Path, classes: int, images: int, references: int, size: int) 
             folder = root / "P" / kind / str(number)
             folder.mkdir(parents=True)
             for image in range(count):
-                coarse = Image.fromarray(rng.integers(0, 256, (8, 8, 3), dtype=np.uint8))
-                picture = coarse.resize((size, size), Image.Resampling.BICUBIC)
+                picture = soft(rng, 8, size, size)
                 x, y = (int(value) for value in rng.integers(0, size // 2, 2))
                 ImageDraw.Draw(picture).ellipse([x, y, x + size // 2, y + size // 3], fill=(int(x) % 256, 99, 40))
-                pixels = (np.asarray(picture, dtype=np.int16) + grain).clip(0, 255).astype(np.uint8)
-                Image.fromarray(pixels).save(folder / f"ID={image}_T={number}.{suffix}")
+                with_grain(picture, grain).save(folder / f"ID={image}_T={number}.{suffix}")
 
 
 def obvious(root: Path, out: Path, shown: list[Shown], question: str, **save: Any) -> None:
@@ -68,24 +63,12 @@ def obvious(root: Path, out: Path, shown: list[Shown], question: str, **save: An
         panel.save(out / str(number), **save)
 
 
-def clock() -> tuple[float, float]:
-    """Seconds passed, and seconds of processor time used by all threads of this process."""
-    return time.perf_counter(), time.process_time()
-
-
 def ours(root: Path, out: Path, setup: Setup) -> list[Shown]:
     return Panels(root, out, Options()).show(setup, plan(setup, 0, Options()))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--classes", type=int, default=4)
-    parser.add_argument("--images", type=int, default=50)
-    parser.add_argument("--references", type=int, default=30)
-    parser.add_argument("--size", type=int, default=299)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", help="file for the figures")
-    args = parser.parse_args()
+    args = options(__doc__, classes=4, images=50, references=30, size=299, rounds=3)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "root"
         generate(root, args.classes, args.images, args.references, args.size)
@@ -93,50 +76,43 @@ def main() -> None:
         description.write_text(yaml.safe_dump({"root": str(root), "setups": {"P": {"subject": "person"}}}))
         _, (setup,) = read_setups(description)
         shown = ours(root, Path(folder) / "warm", setup)
-        rounds = []
-        for number in range(args.rounds):
-            places = [Path(folder) / f"{name}{number}" for name in ("png", "jpeg", "ours")]
-            times = [clock()]
-            obvious(root, places[0], shown, setup.subject.question, format="PNG")
-            times.append(clock())
-            obvious(root, places[1], shown, setup.subject.question, format="JPEG", quality=95, subsampling=0)
-            times.append(clock())
-            for _ in range(2):
-                ours(root, places[2], setup)
-                times.append(clock())
-            rounds.append([later - earlier for pair in pairwise(times) for earlier, later in zip(*pair, strict=True)])
+        question, jpeg = setup.subject.question, {"format": "JPEG", "quality": 95, "subsampling": 0}
+        ways = {
+            "obvious": lambda number: obvious(root, Path(folder) / f"png{number}", shown, question, format="PNG"),
+            "same_format": lambda number: obvious(root, Path(folder) / f"jpeg{number}", shown, question, **jpeg),
+            "ours": lambda number: ours(root, Path(folder) / f"ours{number}", setup),
+            "again": lambda number: ours(root, Path(folder) / f"ours{number}", setup),
+        }
+        times = in_turn(ways, args.rounds)
         difference = 0.0
         for number, query in enumerate(shown):
             with Image.open(query.images[0]) as one, Image.open(Path(folder) / "png0" / str(number)) as other:
                 gap = np.abs(np.asarray(one, dtype=float) - np.asarray(other, dtype=float)).mean()
                 difference = max(difference, float(gap))
-    names = [f"{way}{unit}" for way in ("obvious", "same_format", "ours", "again") for unit in ("_s", "_cpu_s")]
-    medians = {name: statistics.median(times) for name, times in zip(names, zip(*rounds, strict=True), strict=True)}
-    ratio = {way: medians[f"{way}_s"] / medians["ours_s"] for way in ("obvious", "same_format")}
+    taken = medians(times)
     figures = {
         "panels": len(shown),
         "classes": args.classes,
         "references_a_class": args.references,
         "size": args.size,
-        **medians,
-        "obvious_panels_a_second": len(shown) / medians["obvious_s"],
-        "ours_panels_a_second": len(shown) / medians["ours_s"],
-        "panels_speedup": ratio["obvious"],
-        "same_format_speedup": ratio["same_format"],
-        "again_speedup": medians["obvious_s"] / medians["again_s"],
-        "cpu_ratio": medians["obvious_cpu_s"] / medians["ours_cpu_s"],
-        "same_format_cpu_ratio": medians["same_format_cpu_s"] / medians["ours_cpu_s"],
+        **taken,
+        "obvious_panels_a_second": len(shown) / taken["obvious_s"],
+        "ours_panels_a_second": len(shown) / taken["ours_s"],
+        "panels_speedup": taken["obvious_s"] / taken["ours_s"],
+        "same_format_speedup": taken["same_format_s"] / taken["ours_s"],
+        "again_speedup": taken["obvious_s"] / taken["again_s"],
+        "cpu_ratio": taken["obvious_cpu_s"] / taken["ours_cpu_s"],
+        "same_format_cpu_ratio": taken["same_format_cpu_s"] / taken["ours_cpu_s"],
         "difference": difference,
-        "rounds": [dict(zip(names, times, strict=True)) for times in rounds],
+        "rounds": times,
     }
     print(
-        f"{len(shown)} panels in {medians['ours_s']:.2f} s, again {medians['again_s']:.2f} s; the obvious way "
-        f"{medians['obvious_s']:.2f} s ({ratio['obvious']:.1f} times, {figures['cpu_ratio']:.1f} in processor time), "
-        f"with JPEG {medians['same_format_s']:.2f} s ({ratio['same_format']:.1f}, "
+        f"{len(shown)} panels in {taken['ours_s']:.2f} s, again {taken['again_s']:.2f} s; the obvious way "
+        f"{taken['obvious_s']:.2f} s ({figures['panels_speedup']:.1f} times, {figures['cpu_ratio']:.1f} in processor "
+        f"time), with JPEG {taken['same_format_s']:.2f} s ({figures['same_format_speedup']:.1f}, "
         f"{figures['same_format_cpu_ratio']:.1f})"
     )
-    if args.json:
-        write_json(args.json, figures)
+    save(args, figures)
 
 
 if __name__ == "__main__":

@@ -39,25 +39,18 @@ def read(path: str, tiny: bool, folder: str, on_card: bool = True) -> tuple[Any,
     Args:
         on_card: False where a card is imagined, which other processes that read ahead would not see.
     """
-    from trl import ModelConfig, SFTConfig
-
-    from cprt.config import parse
-    from train.fit.architectures import config_of, qwen3_vl
-    from train.fit.rehearsal import Lengths
-    from train.fit.run import FitArguments
-    from train.options import DataArguments, settle
+    from train.fit.architectures import qwen3_vl
+    from train.fit.run import recipe_of
 
     words = ["--config", path, "--output_dir", folder, "--eval_strategy", "no", "--save_strategy", "no"]
     words += TINY if tiny else []
     words += ["--use_cpu", "true"] if tiny or not on_card else []
     words += [] if on_card else ["--dataloader_num_workers", "0"]
-    data, model_args, args = parse((DataArguments, ModelConfig, SFTConfig), words)
-    settle(data, model_args, args)
-    config = qwen3_vl("tiny") if tiny else config_of(model_args.model_name_or_path, model_args.model_revision)
+    _, (config, *others) = recipe_of(words)
     if tiny:
+        config = qwen3_vl("tiny")
         config.text_config.vocab_size = 1000
-    fit = FitArguments()
-    return config, data, model_args, args, Lengths(fit.prompt_tokens, fit.answer_tokens)
+    return config, *others
 
 
 def run(script: str, args: argparse.Namespace, row: Callable[[str, dict[str, Any], str], list[dict[str, Any]]]) -> None:

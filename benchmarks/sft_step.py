@@ -2,29 +2,28 @@
 
     python benchmarks/sft_step.py [--json FILE] [--image_tokens 256 512] [--steps 2]
 
-A random Qwen3-VL, large enough that arithmetic dominates, is tuned on the taxonomy prompt (about 800 tokens), one
-image, and an answer of about 40 tokens: micro-batches of 8, accumulation over 4, LoRA of rank 64, float32. Each variant
-runs in a process of its own; the first step warms up and gives the gradients, the others are timed. Stock TRL runs as
-it is, with gradient checkpointing, and with logits only where there are labels (as it does on a GPU); the fastest
-counts. The vocabulary and the heads are few, so that logits and attention weigh as little as in a large model. The
-limit is the ratio of the tokens to be computed; attention gains less, since every row still looks at the whole prefix.
+A random Qwen3-VL, large enough that arithmetic dominates (``--width`` of its language model), is tuned on the taxonomy
+prompt (about 800 tokens), one image, and an answer of about 40 tokens: micro-batches of 8, accumulation over 4, LoRA of
+rank 64, float32. Each variant runs in a process of its own; the first step warms up and gives the gradients, the other
+``--steps`` are timed. Stock TRL runs as it is, with gradient checkpointing, and with logits only where there are labels
+(as it does on a GPU); the fastest counts. The vocabulary and the heads are few, so that logits and attention weigh as
+little as in a large model. The limit is the ratio of the tokens to be computed; attention gains less, since every row
+still looks at the whole prefix.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import resource
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from random_model import BASE, random_qwen3_vl
+from common.measuring import options, save
+from common.random_model import BASE, random_qwen3_vl, sides
 
 MICRO_BATCH, ACCUMULATION = 8, 4
 ROWS = MICRO_BATCH * ACCUMULATION
@@ -35,50 +34,22 @@ VARIANTS = {
     "stock_few_logits": (False, False),
     "shared": (True, False),
 }
-SIDES = {256: (512, 512), 512: (512, 1024), 1024: (1024, 1024)}  # 32 x 32 pixels a token
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", help="file to write the figures to")
-    parser.add_argument("--image_tokens", type=int, nargs="+", default=[256, 512], choices=list(SIDES))
-    parser.add_argument("--steps", type=int, default=2, help="timed steps of each variant")
-    parser.add_argument("--width", type=int, default=768, help="hidden size of the language model")
-    parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.worker:
-        print(json.dumps(measure(args.worker[0], args.image_tokens[0], args.steps, args.width, Path(args.worker[1]))))
-        return
-    results = [compare(tokens, args) for tokens in args.image_tokens]
-    if args.json:
-        Path(args.json).write_text(json.dumps(results, indent=2) + "\n")
+    args = options(__doc__, image_tokens=[256, 512], steps=2, width=768)
+    save(args, [compare(tokens, args.steps, args.width) for tokens in args.image_tokens])
 
 
-def compare(image_tokens: int, args: argparse.Namespace) -> dict[str, Any]:
+def compare(image_tokens: int, steps: int, width: int) -> dict[str, Any]:
     """All variants at one image size, each in its own process."""
     figures: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for name in VARIANTS:
-            command = [
-                sys.executable,
-                __file__,
-                "--worker",
-                name,
-                f"{folder}/{name}.safetensors",
-                "--image_tokens",
-                str(image_tokens),
-                "--steps",
-                str(args.steps),
-                "--width",
-                str(args.width),
-            ]
-            done = subprocess.run(command, capture_output=True, text=True)
-            if done.returncode:
-                sys.exit(done.stderr)
-            figures[name] = json.loads(done.stdout.splitlines()[-1])
-        gradient_difference = largest_difference(
-            Path(folder) / "stock.safetensors", Path(folder) / "shared.safetensors"
-        )
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for variant in VARIANTS:
+            with ProcessPoolExecutor(1, get_context("spawn")) as alone:
+                figures[variant] = alone.submit(measure, variant, image_tokens, steps, width, folder).result()
+        gradient_difference = largest_difference(folder / "stock.safetensors", folder / "shared.safetensors")
     stock = min(figure["seconds"] for name, figure in figures.items() if name != "shared")
     shared, losses = figures["shared"], (figures["stock"]["loss"], figures["shared"]["loss"])
     prefix, rest = shared["prefix_tokens"], shared["row_tokens"] - shared["prefix_tokens"]
@@ -112,42 +83,48 @@ def largest_difference(one: Path, other: Path) -> float:
     return max(float((a[name] - b[name]).norm() / a[name].norm()) for name in a)
 
 
-def measure(variant: str, image_tokens: int, steps: int, width: int, gradients: Path) -> dict[str, Any]:
-    """Train ``steps`` + 1 steps of one variant; write the first step's gradients to ``gradients``."""
+def measure(variant: str, image_tokens: int, steps: int, width: int, folder: Path) -> dict[str, Any]:
+    """Train ``steps`` + 1 steps of one variant; write the first step's gradients to ``VARIANT.safetensors``."""
     from safetensors.torch import save_file
+    from transformers import PrinterCallback, TrainerCallback
 
     model = random_qwen3_vl(width)
-    share, checkpointing = VARIANTS[variant]
-    trainer = build_trainer(
-        model,
-        image_tokens,
-        ROWS,
-        gradients.parent / variant,
-        share=share,
-        max_steps=steps + 1,
-        use_cpu=True,
-        per_device_train_batch_size=MICRO_BATCH,
-        gradient_checkpointing=checkpointing,
-        bf16=False,
-    )
-    seconds = time_steps(
-        trainer,
-        lambda: save_file(
-            {name: weight.grad.clone() for name, weight in trainer.model.named_parameters() if weight.requires_grad},
-            gradients,
-        ),
-    )
+    trainer = build_trainer(model, image_tokens, folder / variant, steps, *VARIANTS[variant])
+    seconds: list[float] = []
+
+    class Clock(TrainerCallback):
+        """Seconds of every optimiser step, the reading of its rows left out."""
+
+        def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
+            self.start = time.perf_counter()
+
+        def on_pre_optimizer_step(self, *args: Any, **kwargs: Any) -> None:
+            if not seconds:
+                weights = {name: weight for name, weight in trainer.model.named_parameters() if weight.requires_grad}
+                gradients = {name: weight.grad.clone() for name, weight in weights.items()}
+                save_file(gradients, folder / f"{variant}.safetensors")
+
+        def on_step_end(self, *args: Any, **kwargs: Any) -> None:
+            seconds.append(time.perf_counter() - self.start)
+
+    trainer.remove_callback(PrinterCallback)
+    trainer.add_callback(Clock())
+    trainer.train()
+    ids = trainer.data_collator([trainer.train_dataset[0]])["input_ids"]
     return {
         "seconds": statistics.median(seconds[1:]),
         "loss": trainer.state.log_history[0]["loss"],
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-        **tokens_of(trainer),
+        "prefix_tokens": int((ids[0] == model.config.vision_start_token_id).nonzero()[0, 0]),
+        "row_tokens": ids.shape[1],
         "weights": sum(weight.numel() for weight in model.parameters()),
     }
 
 
-def build_trainer(model: Any, image_tokens: int, rows: int, output: Path, *, share: bool | None, **options: Any) -> Any:
-    """A trainer over ``rows`` made-up pairs, all of which are one optimiser step. ``share`` None is TRL's own."""
+def build_trainer(
+    model: Any, image_tokens: int, output: Path, steps: int, share: bool | None, checkpointing: bool
+) -> Any:
+    """A trainer over made-up pairs, all of which are one optimiser step. ``share`` None is TRL's own."""
     import numpy as np
     import torch
     from datasets import Dataset
@@ -161,7 +138,7 @@ def build_trainer(model: Any, image_tokens: int, rows: int, output: Path, *, sha
     from train.loading.collator import PairCollator
     from train.shared_prefix import SharedPrefixTrainer
 
-    height, width = SIDES[image_tokens]
+    height, width = sides(image_tokens)
     model.accepts_loss_kwargs = True
     processor = load_processor(BASE, max_pixels=height * width)
     rng = np.random.default_rng(0)
@@ -181,18 +158,22 @@ def build_trainer(model: Any, image_tokens: int, rows: int, output: Path, *, sha
         model,
         SFTConfig(
             output_dir=str(output),
-            gradient_accumulation_steps=rows // options["per_device_train_batch_size"],
+            per_device_train_batch_size=MICRO_BATCH,
+            gradient_accumulation_steps=ACCUMULATION,
+            gradient_checkpointing=checkpointing,
+            max_steps=steps + 1,
             max_length=None,
             seed=0,
+            use_cpu=True,
+            bf16=False,
             remove_unused_columns=False,
             save_strategy="no",
             report_to="none",
             logging_steps=1,
             disable_tqdm=True,
             max_grad_norm=1e9,
-            **options,
         ),
-        train_dataset=Dataset.from_dict({"index": list(range(rows))}).with_transform(read),
+        train_dataset=Dataset.from_dict({"index": list(range(ROWS))}).with_transform(read),
         processing_class=processor,
         data_collator=PairCollator(processor),
         peft_config=LoraConfig(
@@ -205,41 +186,6 @@ def build_trainer(model: Any, image_tokens: int, rows: int, output: Path, *, sha
         if "lora_B" in name:  # at zero, lora_A has no gradient to compare
             weight.data.copy_(torch.randn(weight.shape, generator=generator) * 0.02)
     return trainer
-
-
-def time_steps(trainer: Any, before_first_update: Callable[[], object]) -> list[float]:
-    """Seconds of every optimiser step of a training, the reading of its rows left out."""
-    import torch
-    from transformers import TrainerCallback
-
-    seconds: list[float] = []
-
-    def now() -> float:
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        return time.perf_counter()
-
-    class Clock(TrainerCallback):
-        def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
-            self.start = now()
-
-        def on_pre_optimizer_step(self, *args: Any, **kwargs: Any) -> None:
-            if not seconds:
-                before_first_update()
-
-        def on_step_end(self, *args: Any, **kwargs: Any) -> None:
-            seconds.append(now() - self.start)
-
-    trainer.add_callback(Clock())
-    trainer.train()
-    return seconds
-
-
-def tokens_of(trainer: Any) -> dict[str, int]:
-    """How long a row is, and how much of it stands before its image."""
-    ids = trainer.data_collator([trainer.train_dataset[0]])["input_ids"]
-    start = trainer.model.get_base_model().config.vision_start_token_id
-    return {"prefix_tokens": int((ids[0] == start).nonzero()[0, 0]), "row_tokens": ids.shape[1]}
 
 
 if __name__ == "__main__":

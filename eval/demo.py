@@ -7,7 +7,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -25,14 +24,9 @@ LISTS = "over lists"  # the mean over probable lists of attributes, those of the
 OUT = Path("outputs/demo")  # where the configurations of the demo write to
 
 
-@dataclass
-class NoArguments:
-    """The demo has no options: a word that is none must not start it, and replace what an earlier one left."""
-
-
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the demo, from the top of the repository."""
-    parse(NoArguments, argv, prog="python -m eval.demo", description=__doc__)
+    """Run the demo, from the top of the repository. It has no options."""
+    parse((), argv, prog="python -m eval.demo", description=__doc__)
     if not Path("configs/sft/demo.yaml").is_file():
         raise InputError("configs/sft/demo.yaml: no such file; run the demo from the top of the repository")
     started = time.monotonic()

@@ -23,18 +23,9 @@ from cprt.guidance.regulations import Regulations
 from cprt.provenance import clear, sign, write_run
 from cprt.records import Label, read_labels, read_object
 from cprt.taxonomy import LEVELS, Taxonomy
-from eval.figures import (
-    Judges,
-    Made,
-    as_written_by,
-    boundaries,
-    counterfactual,
-    errors,
-    judges,
-    prompt_texts,
-    scoring,
-    splits,
-)
+from eval import figures
+from eval.compare.differences import FIGURES
+from eval.figures import Judges, Made
 from eval.measures import HEADS
 from eval.runs import EvaluatedRun, find_runs, read_run, read_runs
 from eval.tables import Cell, Table, beside, rounded, write_table
@@ -85,14 +76,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     (args,) = parse(PaperArguments, argv, prog="cprt paper", description=(__doc__ or "").partition("\n")[0])
     taxonomy, out = Taxonomy.load(args.taxonomy), Path(args.out)
     missing = args.missing() if args.skip_missing else []
-    made: list[Made] = [([table4(), table5(taxonomy), scoring(taxonomy)], {})]
+    made: list[Made] = [([table4(), table5(taxonomy), figures.scoring(taxonomy)], {})]
     inputs = {"labels": args.labels, "sft_labels": args.sft_labels, "agreement": args.agreement}
     labels = [] if args.labels is None else read_labels(args.labels, taxonomy)
     if args.labels is not None:
         made.append(([table1([label.level for label in labels])], {}))
     if args.sft_labels is not None:
         parts = {"evaluation": labels} if labels else {}
-        made.append(splits(parts | {"SFT": read_labels(args.sft_labels, taxonomy)}, taxonomy))
+        made.append(figures.splits(parts | {"SFT": read_labels(args.sft_labels, taxonomy)}, taxonomy))
     if args.agreement is not None:
         made.append(([table2(read_object(args.agreement), args.agreement)], {}))
     if args.runs:
@@ -102,15 +93,15 @@ def main(argv: Sequence[str] | None = None) -> None:
         files = [paths[one.name] / "metrics.json" for one in (*rows.values(), *others)]
         inputs |= {f"metrics_{number}": str(file) for number, file in enumerate(files) if file.is_file()}
         shown = [severity_table("table3", paper.table3(), rows), severity_table("table6", paper.table6(), rows, own)]
-        made += [([*shown, errors({**rows, **own})], {}), judges(rows, labels, taxonomy)]
+        made += [([*shown, figures.errors({**rows, **own})], {}), figures.judges(rows, labels, taxonomy)]
         if not rows:
             print("note: runs: none is a row of Table 6; docs/paper.md says how they are named")
-    for name, make in (("counterfactual", counterfactual), ("boundaries", boundaries)):
+    for name, make in (("counterfactual", figures.counterfactual), ("boundaries", figures.boundaries)):
         if getattr(args, name) is not None:
             made.append(make(Path(getattr(args, name)), taxonomy))
     tables = [table for part, _ in made for table in part]
     pictures = {name: picture for _, part in made for name, picture in part.items()}
-    texts = prompt_texts(taxonomy)
+    texts = figures.prompt_texts(taxonomy)
 
     sign("cprt paper", out / "run.json")
     names = [*itertools.chain(*_MADE_OF.values()), "figure6"]  # not all of them are made each time
@@ -171,7 +162,7 @@ def table2(agreement: Mapping[str, Any], file: str) -> Table:
         cells = [rounded(ours, 1), percent, None] if isinstance(percent, str) else beside(ours, percent, 1)
         rows.append([head, *cells, *beside(part["kappa"], kappa, 3)])
 
-    with as_written_by("cprt agreement", file):
+    with figures.as_written_by("cprt agreement", file):
         for row in agreement["table2"]:
             published = row["paper"] or {}
             add(row["comparison"], row, published.get("agreement_percent"), published.get("kappa"))
@@ -210,9 +201,8 @@ def severity_table(name: str, rows: Sequence[Mapping[str, Any]], judged: Judges,
     Of the figures over pairs no difference is given: the paper's pairs are curated, ours are all. Runs of your ``own``
     that are no row of the paper's stand below.
     """
-    figures = [figure for figure in HEADS if figure != "coverage"]
     columns = ["prompting", "model", "photos", "coverage"]
-    for figure in figures:
+    for figure in FIGURES:
         columns += [f"{HEADS[figure]}{what}" for what in ("", " low", " high", " paper")]
         columns += [] if figure in _OTHER_PROTOCOL else [f"{HEADS[figure]} difference"]
     published = {(row["prompting"], row["model"]): row for row in rows}
@@ -221,7 +211,7 @@ def severity_table(name: str, rows: Sequence[Mapping[str, Any]], judged: Judges,
     for place in [*published, *(own or {})]:
         ours = runs[place].metrics if place in runs else None
         cells: list[Cell] = [*place, ours.n if ours else None, rounded(ours.coverage if ours else None, 3)]
-        for figure in figures:
+        for figure in FIGURES:
             low, high = (ours.ci.get(figure) if ours else None) or (None, None)
             theirs = published.get(place, {}).get(figure)
             value, _, difference = beside(ours.figure(figure) if ours else None, theirs, 3)

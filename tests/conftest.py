@@ -34,7 +34,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: LONGEST_FIRST.get(item.path.name, len(LONGEST_FIRST)))
 
 
-LONGEST_FIRST = {name: place for place, name in enumerate(("test_demo.py", "test_resume.py", "test_run.py"))}
+LONGEST = ("test_demo.py", "test_resume.py", "test_run.py", "test_run_processes.py")
+LONGEST_FIRST = {name: place for place, name in enumerate(LONGEST)}
 
 
 @dataclass(frozen=True)

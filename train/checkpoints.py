@@ -16,14 +16,13 @@ from pathlib import Path
 from pickle import PickleError
 from typing import Any
 
-from transformers import TrainerState
-
 from cprt.errors import InputError
 from cprt.models.checkpoint import first_line
 from cprt.provenance import file_digest
 from cprt.records import inside, read_object, write_json
 from cprt.values import fits
 
+CHECKPOINT = re.compile(r"checkpoint-(\d+)")  # its folder, by the step
 UNFINISHED = ".unfinished"  # folder in output_dir where a checkpoint is written
 # Of the libraries: a pickle that can hold a token and that resuming ignores, and a card that says nothing.
 LEFT_OUT = ("training_args.bin", "README.md")
@@ -50,12 +49,17 @@ def seal(written: Path, record: Mapping[str, Any]) -> None:
     shutil.rmtree(written.parent)
 
 
+def checkpoints(output: Path) -> list[Path]:
+    """The checkpoints in a run's folder, first step first."""
+    found = [(int(named[1]), path) for path in output.glob("*") if (named := CHECKPOINT.fullmatch(path.name))]
+    return [path for _, path in sorted(found)]
+
+
 def newest(output: Path) -> Path:
     """The last checkpoint in a run's folder. Raises InputError when there is none."""
-    found = [path for path in output.glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name)]
-    if not found:
+    if not (found := checkpoints(output)):
         raise InputError(f"resume_from_checkpoint: {output} holds no checkpoint; leave it out to start from nothing")
-    return max(found, key=lambda path: int(path.name.removeprefix("checkpoint-")))
+    return found[-1]
 
 
 def check_resume(checkpoint: Path, recipe: Mapping[str, Any]) -> None:
@@ -105,6 +109,8 @@ def checkpoint_faults(checkpoint: str) -> Iterator[None]:
 
 def _check_state(path: Path) -> None:
     """Raises InputError unless every field has its type and the run is somewhere on its way."""
+    from transformers import TrainerState
+
     state, kinds = read_object(path), typing.get_type_hints(TrainerState)
     kinds |= dict.fromkeys(("logging_steps", "eval_steps", "save_steps"), float | None)  # whatever the class says
     kinds["stateful_callbacks"] = dict

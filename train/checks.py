@@ -15,6 +15,7 @@ from transformers import TrainerCallback
 
 from cprt.errors import InputError
 from cprt.models.adapter import load_weights
+from cprt.pages.words import aligned
 from train.loading.collator import IGNORED
 
 _LOGITS = 16  # positions at the end of a row whose logits are compared
@@ -53,9 +54,8 @@ def trainable_table(model: Any) -> str:
                 raise InputError(f"lora_target_modules: {name} is outside the language model and would be trained")
     if not any(trained for _, trained in parts.values()):
         raise InputError("lora_target_modules fits no module: nothing would be trained")
-    lines = [f"  {'part':<16}{'weights':>16}{'trainable':>16}"]
-    lines += [f"  {part:<16}{total:>16,}{trained:>16,}" for part, (total, trained) in parts.items()]
-    return "\n".join(lines)
+    rows = [[f"  {part}", f"{total:,}", f"{trained:,}"] for part, (total, trained) in parts.items()]
+    return aligned([["  part", "weights", "trainable"], *rows])
 
 
 _PARTS = {

@@ -9,6 +9,7 @@ from typing import Any
 from cprt.files import write_bytes
 from cprt.pages.colors import LIGHT
 from cprt.pages.plots import png
+from cprt.pages.words import aligned, show
 
 # Column of the table: the name in learning.jsonl, its digits after the point.
 _COLUMNS = {
@@ -30,12 +31,11 @@ def last_loss(log: Sequence[Mapping[str, Any]]) -> float | None:
 def learning_table(rows: Sequence[Mapping[str, Any]], shipped: int) -> str:
     """The rows of ``learning.jsonl`` as text, an arrow at the step whose adapter is saved; a dash is undefined."""
     shown = {name: column for name, column in _COLUMNS.items() if any(column[0] in row for row in rows)}
-    lines = [f"{'step':>8}" + "".join(f"{name:>14}" for name in shown)]
+    table = [["step", *shown, ""]]
     for row in rows:
-        texts = ["-" if row.get(name) is None else f"{row[name]:.{digits}f}" for name, digits in shown.values()]
-        line = f"{row['step']:>8}" + "".join(f"{text:>14}" for text in texts)
-        lines.append(line + ("   <- the adapter" if row["step"] == shipped else ""))
-    return "\n".join(lines)
+        figures = [show(row.get(name), form=f".{digits}f") for name, digits in shown.values()]
+        table.append([str(row["step"]), *figures, "<- the adapter" if row["step"] == shipped else ""])
+    return aligned(table)
 
 
 def draw_learning(path: Path, log: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.models.adapter import base_of, check_adapter, other_base
-from cprt.models.checkpoint import identity
+from cprt.models.checkpoint import AS_TENSORS, identity
 from cprt.prompts import arrange, build
 from cprt.provenance import model_digest, run_record
 from cprt.records import write_json
@@ -118,7 +118,7 @@ def _row(processor: Any, model_type: str) -> Any:
 
     text = processor.apply_chat_template(arrange(build("zero_shot").messages(), model_type), add_generation_prompt=True)
     picture = Image.linear_gradient("L").convert("RGB").resize((96, 64))
-    return processor(text=[text], images=[[picture]], add_special_tokens=False, return_tensors="pt")
+    return processor(text=[text], images=[[picture]], **AS_TENSORS)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import os
 import re
 import shutil
@@ -115,7 +116,9 @@ def settle(data: DataArguments, model: Any, args: Any) -> None:
         args.report_to = [name for name in args.report_to if name != "wandb"]
         data.wandb = True
     args.remove_unused_columns = False  # our data set makes its columns as it is read
-    args.dataloader_pin_memory = args.dataloader_pin_memory and torch.accelerator.is_available()
+    device = torch.accelerator.current_accelerator(check_available=True)
+    # What has no memory of its own pins none, and says so at every start.
+    args.dataloader_pin_memory = args.dataloader_pin_memory and device is not None and device.type != "mps"
     args.logging_nan_inf_filter = False  # the default hides a loss that is NaN
     if args.load_best_model_at_end or args.save_strategy == "best":
         if args.metric_for_best_model not in GREATER_IS_BETTER:
@@ -185,28 +188,15 @@ def recipe_faults(model: Any) -> Iterator[None]:
         raise InputError(f"the options make no trainer ({first_line(error)})") from error
 
 
-# Option -> (least, may it be the least, what it has to stay below); null is left to the library.
-_RANGES: dict[str, tuple[float, bool, float]] = {
-    "learning_rate": (0, False, math.inf),
-    "num_train_epochs": (0, False, math.inf),
-    "weight_decay": (0, True, math.inf),
-    "adam_beta1": (0, True, 1),
-    "adam_beta2": (0, True, 1),
-    "adam_epsilon": (0, False, math.inf),
-    "max_grad_norm": (0, True, math.inf),
-    "label_smoothing_factor": (0, True, 1),
-    "warmup_steps": (0, True, math.inf),
-    "lora_dropout": (0, True, 1),
-    "lora_alpha": (0, False, math.inf),
-    "save_steps": (0, False, math.inf),
-    "eval_steps": (0, False, math.inf),
-    "logging_steps": (0, False, math.inf),
-    "per_device_train_batch_size": (1, True, math.inf),
-    "per_device_eval_batch_size": (1, True, math.inf),
-    "dataloader_num_workers": (0, True, math.inf),
-    "seed": (0, True, 2**32),
-    "data_seed": (0, True, 2**63),
-}
+# Options, and what they have to be; null is left to the library.
+_MORE_THAN = dict.fromkeys(
+    "learning_rate num_train_epochs adam_epsilon lora_alpha save_steps eval_steps logging_steps".split(), 0
+)
+_LESS_THAN = dict.fromkeys("adam_beta1 adam_beta2 label_smoothing_factor lora_dropout".split(), 1)
+_LESS_THAN |= {"seed": 2**32, "data_seed": 2**63}
+_AT_LEAST = dict.fromkeys("weight_decay max_grad_norm warmup_steps dataloader_num_workers".split(), 0)
+_AT_LEAST |= dict.fromkeys(_LESS_THAN, 0)
+_AT_LEAST |= dict.fromkeys(("per_device_train_batch_size", "per_device_eval_batch_size"), 1)
 _CHECKPOINTING = {"use_reentrant", "preserve_rng_state", "determinism_check", "debug"}
 
 
@@ -216,14 +206,15 @@ def _check_ranges(data: DataArguments, model: Any, args: Any) -> None:
     for name, value in options.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise InputError(f"{name} must be a finite number, not {value}")
-    for name, (least, may_be_least, below) in _RANGES.items():
-        value = options[name]
-        if value is None or isinstance(value, str):
-            continue
-        if value < least or (value == least and not may_be_least):
-            raise InputError(f"{name} must be {'at least' if may_be_least else 'more than'} {least}, not {value}")
-        if value >= below:
-            raise InputError(f"{name} must be less than {below}, not {value}")
+    for said, bounds, is_broken in (
+        ("more than", _MORE_THAN, operator.le),
+        ("at least", _AT_LEAST, operator.lt),
+        ("less than", _LESS_THAN, operator.ge),
+    ):
+        for name, bound in bounds.items():
+            value = options[name]
+            if value is not None and not isinstance(value, str) and is_broken(value, bound):
+                raise InputError(f"{name} must be {said} {bound}, not {value}")
     if args.max_steps != -1 and args.max_steps < 1:  # -1, the default, stands for epochs
         raise InputError(f"max_steps must be at least 1, not {args.max_steps}")
 

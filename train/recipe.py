@@ -13,40 +13,14 @@ from train.loading.pair_dataset import digests
 
 # What is left out changes speed or what is kept, not what is learnt: the batch is the same for any number of processes.
 _MODEL = (
-    "lora_r",
-    "lora_alpha",
-    "lora_dropout",
-    "lora_target_modules",
-    "use_rslora",
-    "use_dora",
-    "dtype",
-    "load_in_4bit",
-    "bnb_4bit_quant_type",
-    "use_bnb_nested_quant",
-    "attn_implementation",
-)
+    "lora_r lora_alpha lora_dropout lora_target_modules use_rslora use_dora dtype load_in_4bit bnb_4bit_quant_type "
+    "use_bnb_nested_quant attn_implementation"
+).split()
 _TRAINER = (
-    "seed",
-    "data_seed",
-    "max_steps",
-    "num_train_epochs",
-    "learning_rate",
-    "lr_scheduler_type",
-    "lr_scheduler_kwargs",
-    "warmup_steps",
-    "optim",
-    "optim_args",
-    "weight_decay",
-    "adam_beta1",
-    "adam_beta2",
-    "adam_epsilon",
-    "max_grad_norm",
-    "label_smoothing_factor",
-    "neftune_noise_alpha",
-    "tf32",
-    "loss_type",
-    "ignore_data_skip",
-)
+    "seed data_seed max_steps num_train_epochs learning_rate lr_scheduler_type lr_scheduler_kwargs warmup_steps optim "
+    "optim_args weight_decay adam_beta1 adam_beta2 adam_epsilon max_grad_norm label_smoothing_factor "
+    "neftune_noise_alpha tf32 loss_type ignore_data_skip"
+).split()
 
 
 def recipe(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from cprt.answers.english import any_of, words
 from cprt.answers.prose import leads_in, sentences
 
 # What the words next to an answer may be: statements about the photo, in full sentences after the answer, and labelled
@@ -15,23 +16,7 @@ _OPENER = (
     r"|(?:in|on) (?:the|this) (?:image|photo|picture|scene|foreground|background|left|right|cent(?:er|re))"
     r"|(?:based on|given|considering|looking at|since|because|as) [^,\n]{1,80},),? )*"
 )
-_PICTURE = r"(?:image|photo|photograph|picture|portrait|selfie|screenshot|scene|shot|view)"
-_CONCRETE = (
-    r"(?:the|an?|no|(?:any|some|many|several|few|most|all|both|each|one|two|three|four|five|six|[0-9]+)"
-    r"(?! (?:are|is|was|were|will|would|could|might|may|can|has|have|that|this|of)\b)"
-    r"|there (?:is|are|were|was)(?! (?:this|that|more|nothing|something|not|no way|(?:some )?(?:doubt|uncertainty)"
-    r"|another|one more|better|other)\b)|his|her|their|people|children|men|women|someone|somebody|levels?"
-    r"|(?:nobody|no one|nothing) (?:\w+ ){0,4}(?:visible|seen|shown|identif\w+|recogni\w+|private|personal|sensitive)"
-    rf"|(?:it|this) (?:shows?|depicts?|contains?|reveals?)|(?:it|this) is (?:of|level"
-    rf"|an? (?:[\w-]+ ){{0,3}}(?:level|{_PICTURE}))"
-    rf"|this {_PICTURE}|i (?:can )?(?:clearly |also )?see"
-    r"|[a-z]+s (?:and [a-z]+ )?(?:are|can|could|may|might|were|have))\b"
-)
-_VERB = (
-    r"(?:is|are|was|were|can|could|may|might|has|have|shows?|depicts?|contains?|reveals?|features?|includes?|displays?"
-    r"|appears?|allows?|makes?|gives?|stands?|sits?|holds?|wears?|lies?|looks?|identif(?:y|ies)|exposes?|indicates?"
-    r"|suggests?|leaves?|left|see)"
-)
+_CONCRETE, _VERB = rf"{any_of('concrete')}\b", any_of("verb")
 _STATEMENT = re.compile(rf"{_OPENER}{_CONCRETE}", re.IGNORECASE)
 _SENTENCE = re.compile(rf"{_OPENER}{_CONCRETE}.*?\b{_VERB}\b", re.IGNORECASE | re.DOTALL)
 _LABELLED = re.compile(r"[a-z][a-z0-9 /_-]{0,40}(?:\([^()\n]{1,40}\))?: ?(?=\S)", re.IGNORECASE)
@@ -45,12 +30,7 @@ _NOTHING_NEW = re.compile(
     re.IGNORECASE,
 )
 # Of the answer itself, only why it is so.
-_NUMBER = r"(?<!house )(?<!phone )(?<!card )(?<!passport )(?<!plate )(?<!its )(?<!his )(?<!her )numbers?(?! plate)"
-_META = (
-    rf"(?:answers?|outputs?|responses?|strings?|objects?|json|values?|{_NUMBER}|lines?|characters|results?|verdict|tasks?"
-    r"|bots?|requests?|polic(?:y|ies)|rules?|services?|servers?|models?|judges?|quota|limits?|faults?|problems?|crash|truth"
-    r"|facts?|opposite|contrary|doubts?|uncertainty|users?|developers?|teams?)"
-)
+_META = any_of("about_answers")
 _SUBJECT = rf"{_OPENER}(?:the|this|my|his|her|their|an?|such|these|those|one|no|some|any|all) (?:[\w'-]+ ){{0,3}}"
 _ABOUT_ANSWER = re.compile(
     rf"{_SUBJECT}(?:{_META}|scores?|ratings?|assessment|judge?ment|risk|severity)\b(?P<why>.*)",
@@ -80,17 +60,7 @@ _EXPLANATION = re.compile(
     r"(?: (?:for|of|behind) (?:the|this|my) \w+)? ?:.*",
     re.IGNORECASE | re.DOTALL,
 )
-# What bears somebody's words, or says something by itself.
-_BEARER = re.compile(
-    r"\b(?:posters?|(?<!street )(?<!road )(?<!traffic )(?<!stop )(?<!shop )(?<!store )signs?|placards?|billboards?"
-    r"|banners?|graffiti|stickers?|(?:black|white|chalk)?boards?|post-?its?|notes?|mugs?|(?:t-?)?shirts?|screens?"
-    r"|monitors?|bubbles?|walls?|lines?|qr|codes?|headlines?|leaflets?|flyers?|slips?|chats?|messages?|newspapers?"
-    r"|magazines?|books?|tv|televisions?|menus?|calendars?|advert\w*|ads?|things?|print|slogans?|plaques?|tags?|labels?"
-    r"|sentences?|content|pages?|papers?|sheets?|users?|humans?|system|assistant|judges?|instructions?|input|below"
-    r"|memos?|cardboards?|letters|snippets?|terminals?|editors?|e?-?mails?|tweets?|posts?|repl(?:y|ies)|comments?"
-    r"|dialogs?|pop-?ups?|notifications?|sms|footers?|as follows)\b",
-    re.IGNORECASE,
-)
+_BEARER = words("bearer")
 
 
 def explains(before: str, after: str) -> bool:

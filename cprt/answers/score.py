@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from cprt.answers.beside import explains
+from cprt.answers.english import any_of, words
 from cprt.answers.objects import OBJECT, explanations, object_stands_alone, split_object
 from cprt.answers.prose import claims, plain, takes_back
 from cprt.answers.refusal import refuses, refuses_task
@@ -276,36 +277,8 @@ _LABELLED = (
 _NAMED = re.compile(rf"(?:^|[\n.,;!|(]|\b(?:a|an|the|my|this|its)\b) ?{_LABELLED}", re.IGNORECASE)
 _HEAD = re.compile(rf"(?:- |\| ?)?(?:level ?[,;|.] ?)?(?:(?:the|my|a) )?{_LABELLED}", re.IGNORECASE)
 _LAST = re.compile(rf"(?<=[.!?]) (?:(?:the|my|a) )?{_LABELLED}", re.IGNORECASE)
-_COUNT = r"(?:[0-9]+|one|two|three|four|five|ten)"
-_SCALE = re.compile(
-    r"\b(?:scale[ds]?|out of(?! (?:focus|frame|sight|view|reach))|percentiles?|(?<![0-9] )percent(?:ages?)?|likert"
-    rf"|of 10+|{_COUNT} of {_COUNT}|{_COUNT} (?:points?|stars?)|lowest|highest"
-    r"|max(?:imum)?|min(?:imum)?|best|worst|safest|riskiest|invert\w*|revers\w+"
-    r"|[01](?:\.0+)? ?[:–-] ?(?:safe|harmless|none|private|low|high|no)"
-    r"|(?:higher|lower|smaller|larger|[01](?:\.0+)?) ?(?:=|is|are|means?|being|stands|indicates?)"
-    r"|(?:high|low|small|large)(?:er)? (?:scores?|values?|numbers?) (?:is|are|means?|indicates?)"
-    r")(?!\w)",
-    re.IGNORECASE,
-)
-
-
-# The same scale in words, which a number of another one contradicts: {"score": 1, "reason": "no risk"}.
-_RISK = r"(?:risks?|severity|sensitiv\w+|danger|threat|impact|exposure|scores?|harm)"
-_LOW_WORDS = re.compile(
-    rf"\b(?:(?:low|minimal|negligible|no|little|tiny) (?:privacy |severity |personal |real |significant )?{_RISK}"
-    rf"|{_RISK} (?:is |are |: ?)?(?:very |quite |rather |extremely )?(?:low|minimal|negligible|none)"
-    r"|(?:no|nothing) (?:\w+ ){0,2}(?:personal|private|sensitive|identif\w+)(?: (?:information|details?|data|content))?"
-    r" (?:is|are) (?:\w+ )?(?:visible|shown|present|revealed|exposed)|harmless)\b",
-    re.IGNORECASE,
-)
-_HIGH_WORDS = re.compile(
-    r"(?<!not )(?<!no )\b(?:(?:high|severe|serious|critical|extreme|substantial)"
-    rf"(?: privacy| severity| personal)? {_RISK}"
-    rf"|{_RISK} (?:is |are |: ?)?(?:very |quite |rather |extremely )?(?:high|severe|serious|critical|extreme)"
-    r"|(?:highly|extremely|very) (?:private|sensitive|personal|revealing)"
-    r"|(?:is|are|hence|so|thus) (?:very |quite |extremely )?(?:high|severe|critical|extreme)(?! \w))\b",
-    re.IGNORECASE,
-)
+_SCALE, _LOW_WORDS = words("scale"), words("low_risk")
+_HIGH_WORDS = re.compile(rf"(?<!not )(?<!no )\b{any_of('high_risk')}\b", re.IGNORECASE)
 
 
 def _contradicts(said: str, score: float) -> bool:

@@ -13,8 +13,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from cprt.answers.english import words
 from cprt.answers.objects import OBJECT, explanations, object_stands_alone, split_object
-from cprt.answers.prose import any_of, claims, plain, spell_out, takes_back
+from cprt.answers.prose import claims, plain, spell_out, takes_back
 from cprt.answers.refusal import refuses
 from cprt.answers.thinking import answered, without_thinking
 
@@ -42,87 +43,9 @@ _ONE_WORD = re.compile(r"[\"'\s]*(yes|no)[.!\"'\s]*", re.IGNORECASE)  # quoted o
 _CAPTION = re.compile(r"\"((?:image|set)[a-z ]{0,15} [ab])\"", re.IGNORECASE)  # as the panel names its halves
 _ASKED = re.compile(r"\bquestion: ?[^?\n]{1,200}\?", re.IGNORECASE)
 _BOXED = re.compile(r"\\boxed\{(?:\\text\{)?([a-z]*)\}{1,2}", re.IGNORECASE)
-
-_KIND = (
-    r"(?:person|people|persons|individuals?|subjects?|m[ae]n|wom[ae]n|guys?|boys?|girls?|identit(?:y|ies)|faces?|breeds?"
-    r"|class(?:es)?|objects?|animals?|dogs?|kinds?|types?|species)"
-)
-# Who or what is the same or not. Hair, glasses, light and the like may differ and agree with either verdict.
-_THEY = rf"(?:they|these|those|both|it|image a|the two|{_KIND})"
-_FEATURES = r"(?:structures?|noses?|eyes|jaws?|jawlines?|chins?|ears?|mouths?|lips|features|muzzles?|shapes?)"
-_NO_NOUN = r"(?! (?!as|to|with|in)\w)"
-_DIFFERENT = rf"""
-    (?:not|never|hardly|nor|neither|none) (?:\w+ ){{0,4}}(?:same|identical|one) (?:\w+ )?{_KIND}
-    | (?:{_THEY} (?:\w+ ){{0,4}}|(?<!\w ))(?:not|never|hardly) (?:\w+ ){{0,3}}(?:same|identical|alike){_NO_NOUN}
-    | (?:{_THEY}|{_FEATURES}) (?:\w+ ){{0,3}}(?:not|never|hardly|fails? to) (?:\w+ ){{0,2}}match(?:es)?
-    | (?:neither|none) (?:\w+ ){{0,4}}match(?:es)? | not a (?:\w+ )?match | not (?:him|her|them|he|she)
-    | mismatch\w* | no (?:match|resemblance|similarit\w+) | nothing in common | unlikely
-    | (?:someone|somebody) else
-    | (?:different|distinct|separate|unrelated|dissimilar|another|(?:are|'re|shows?|depicts?|see) two) (?:\w+ )?{_KIND}
-    | {_THEY} (?:\w+ ){{0,2}}(?:differs?|different|distinct|dissimilar|unrelated|unlike)
-    | (?<!\w )(?:different|distinct|dissimilar|unrelated)(?! \w) | twins | siblings | sisters | brothers | cousins
-    | relatives | mothers? | daughters? | fathers? | sons? | strangers? | impost[eo]rs? | impersonat\w+
-    | doppelg\w+ | doubles | look-?alikes? | negative | someone different | two {_KIND}(?! \w) | not related
-    | image a is not (?:in )?set | {_FEATURES} (?:\w+ ){{0,2}}(?:differs?|different|distinct) | a is not b
-    | (?<!\bno )(?<!slight )(?<!small )(?<!minor )(?<!despite )(?<!despite the )(?<!tiny )(?<!few )differences?
-    | (?:{_THEY}|{_FEATURES}|hair) (?:do|does|is|are) not(?! \w)
-    | (?:only|merely|just) (?:similar|alike|resemble|look|the hair) | (?:but|yet) not
-    | (?:without|little|zero|lacks?) (?:in|simil)\w* | far from | anything but | by no means | in no way
-    | (?:apart from|except(?: for)?|but for) the (?:faces?|{_FEATURES})
-    | (?:likely|probably|unfortunately|think|definitely|certainly|clearly|possibly) not(?! \w)
-    | a (?:and b )?(?:differs?|is (?:\w+ )?different)
-    | {_FEATURES} (?:\w+ ){{0,2}}(?:not|never) (?:the )?(?:same|identical|alike)
-    | (?:more than one|several|many|three|other) (?:\w+ )?{_KIND} | a (?:man|boy|male) and a (?:woman|girl|female)
-    | one is a | a is a(?:n)? \w+ and b | only the \w+ (?:is|are|match(?:es)?) """
-_SAME = rf"""
-    (?:it|that|this) is (?:him|her|he|she|them|the (?:\w+ )?(?:from|in|of))
-    | (?:shows?|depicts?) (?:him|her|it|them)(?! \w) | (?<!\w )match(?! \w)
-    | (?:equals?|coincides?|corresponds?|agrees?)(?! \w) | a equals b | identity agrees
-    | (?:same|identical) (?:\w+ )?{_KIND} | one and the same | a (?:\w+ )?match
-    | {_THEY} (?:\w+ ){{0,6}}(?:same|identical|alike){_NO_NOUN}
-    | (?:{_THEY}|{_FEATURES}) (?:\w+ ){{0,3}}match(?:es)?
-    | (?<!\w )(?:(?:the|exactly|clearly|very) ){{0,3}}(?:same|identical)(?! ?\w) """
-_NEGATION = r"""
-    not | never | neither | nor | no | none | without | unlikely | doubt\w* | different | hardly | lacks? | fails? """
-_NOT_DIFFERENT = r"""
-    (?:not|nothing|never|neither) (?:\w+ ){0,3}(?:differs?|differences?)
-    | (?:not|never|hardly) (?:\w+ ){0,3}(?:different|distinct|dissimilar) | no (?:mismatch|differences?)
-    | affirmative """
-_UNSURE = r"""
-    no (?:\w+ )?way (?:to|of) | undecid\w+ | either way | doubt it | doubtful\w* | questionabl[ey] | half | partly
-    | partially | hardly(?! \w) | barely | rarely | at first(?: glance | sight)? | in part | [0-9]+ ?(?:%|/)
-    | too (?:blurry|blurred|dark|small|bright|noisy|low|unclear) | blank | missing | hidden | obscured | unusable
-    | (?:not|hardly|nothing|no) (?:\w+ ){0,3}(?:visible|shown|seen|there|loaded|recogni[sz]able|discernible)
-    | no (?:\w+ )?faces? (?:is|are) | only (?:\w+ ){0,2}one image | one image only | unknown
-    | (?<!\w )policy(?! \w) | not (?:\w+ )?(?:allowed|permitted|something i) | forb[ai]d\w* | prohibit\w* | rules?
-    | not (?:\w+ )?(?:sure|certain|clear|confident|possible to|know) | unsure | uncertain | unclear | maybe
-    | perhaps | possibly | (?:could|might|may) be | no idea | inconclusive | undetermined | impossible to
-    | (?:hard|difficult) to (?:say|tell|be sure)
-    | (?:can|could) not (?:\w+ )?(?:tell|say|know|decide|be (?:sure|certain|determined|said|told|ruled))
-    | (?:insufficient|not enough) (?:\w+ )?(?:information|details?|evidence|data) | (?<!\w )i can
-    | nothing to compare | there (?:is|are) (?:nobody|no (?:people|persons?|faces?|one|images?))
-    | (?<!\w )(?:kind|sort) of(?! \w) | is hard(?! \w) """
-
-
-# What an explanation talks about. Chatter ("Yes, I see.", "No, thank you.") answers nothing.
-_TOPIC = rf"""
-    they | them | their | both | it | its | she | he | her | his | him | these | those | two | one | images?
-    | sets? | photos? | {_KIND} | {_FEATURES} | {_THEY} | hair\w* | beards? | glasses | skin | age | eyebrows?
-    | forehead | cheek\w* | pose | match\w* | same | different | differs? | similar\w* | alike | identical
-    | resembl\w* | doubt | so | not | nothing | sure | okay | certainly """
-_OPINION = r"""
-
-    i (?:do not |also |firmly |clearly )?(?:think|believe|conclude|judge|find|am (?:certain|sure|confident|convinced))
-    | i see (?:the same|no|two|a|similar|different) """
-
-
-def _phrases(phrases: str) -> re.Pattern[str]:
-    return re.compile(rf"\b(?:{any_of(phrases)})\b", re.IGNORECASE)
-
-
-_IS_DIFFERENT, _IS_SAME, _DENIES = _phrases(_DIFFERENT), _phrases(_SAME), _phrases(_NEGATION)
-_IS_NOT_DIFFERENT, _IS_UNSURE = _phrases(_NOT_DIFFERENT), _phrases(_UNSURE)
-_IS_TOPICAL, _IS_OPINION = _phrases(_TOPIC), _phrases(_OPINION)
+_IS_DIFFERENT, _IS_NOT_DIFFERENT, _IS_SAME = words("different"), words("not_different"), words("same")
+_DENIES, _IS_UNSURE = words("negation"), words("unsure")
+_IS_TOPICAL, _IS_OPINION = words("topic"), words("opinion")
 _SPEAKS = re.compile(r"\bi(?:'m|'ve|'ll|'d)?\b", re.IGNORECASE)
 
 

@@ -51,11 +51,11 @@ def write_report(
     """
     folder = Path(folder)
     answers, metrics = {one.name: one.predictions for one in runs}, {one.name: one.metrics for one in runs}
+    shown = [_shown(one, labels, taxonomy) for one in runs]
     scores_by_level(folder / "scores.png", labels, answers, taxonomy)
     confusions = {name: confusion_panel(figures.confusion) for name, figures in metrics.items()}
     write_bytes(folder / "confusion.png", draw(confusions, size=(3.4, 3.5), note="counts, and shares of a true level"))
-    bins = {name: worked.reliability_of(labels, found) for name, found in answers.items()}
-    calibrations = {name: calibration_panel(rows) for name, rows in bins.items()}
+    calibrations = {run["name"]: calibration_panel(run["bins"]) for run in shown}
     note = "numbers: photos in a bin; hollow: fewer than 10; vertical lines: 95% intervals"
     write_bytes(folder / "calibration.png", draw(calibrations, note=note))
 
@@ -64,50 +64,28 @@ def write_report(
     pictures = thumbnails_in(images_root, {label.id: label.image for label in labels}, folder / "thumbnails")
     lists = _Lists({of_photo[0].label.id: number for number, of_photo in enumerate(photos)}, list(pictures), taxonomy)
     levels = Counter(label.level for label in labels)
-    asked = {
-        one.name: sorted({str(row.prompt) for row in one.predictions if row.prompt})
-        + (["structured answers"] if "structured" in one.asked else [])
-        for one in runs
-    }
-    responses = {name: worked.response_of(labels, found) for name, found in answers.items()}
+    prompts = set(chain.from_iterable(run["asked"] for run in shown))
     paper = table6()
     content = render(
         "report",
         title=f"Privacy judges on {len(labels):,} photos",
-        labelled=len(labels),
-        levels=LEVELS,
         by_level={level: levels[level] for level in LEVELS},
         heads=HEADS,
-        runs=list(metrics),
-        metrics=metrics,
-        asked=asked,
-        ways={name: worked.other_ways(figures) for name, figures in metrics.items()},
+        runs=shown,
+        ways_met=worked.ways_met([one.metrics for one in runs]),
         paper={
             prompting: [row for row in paper if row["prompting"] == prompting]
             for prompting in dict.fromkeys(row["prompting"] for row in paper)
         },
-        unfolded=[theirs for theirs, ours in PROMPTINGS.items() if theirs == TUNED or ours in chain(*asked.values())],
+        unfolded=[theirs for theirs, ours in PROMPTINGS.items() if theirs == TUNED or ours in prompts],
         markdown=markdown(worked.results_table(metrics)),
         latex=latex(worked.results_table(metrics)),
         error_groups=worked.error_groups(metrics, taxonomy),
-        attributes={name: found for name in metrics if (found := attribute_rows(metrics[name], taxonomy))},
         attribute_heads=ATTRIBUTE_HEADS,
         of_probabilities=[head for head, (part, _) in ATTRIBUTE_HEADS.items() if part == "chances"],
-        costliest={name: costliest(figures, taxonomy) for name, figures in metrics.items()},
-        few_scores={name: worked.few_scores(found) for name, found in answers.items()},
-        provenance={one.name: worked.provenance(one.record) for one in runs},
         comparison=comparison,
         curves=_curves(comparison.curves) if comparison else {},
         statuses=list(dict.fromkeys(status for figures in metrics.values() for status in figures.status_counts)),
-        unscored={name: worked.unscored_by_level(labels, found) for name, found in answers.items()},
-        scores={name: _picture(score_panel(labels, found, taxonomy)) for name, found in answers.items()},
-        bins=bins,
-        responses=responses,
-        response={
-            name: _picture(calibration_panel(rows, "true score", "mean predicted score"))
-            for name, rows in responses.items()
-        },
-        calibration={name: _picture(panel) for name, panel in calibrations.items()},
         errors=lists.errors(worked.largest_errors(rows)),
         without=lists.unscored(worked.without_score(rows)),
         photos=lists.photos(photos),
@@ -117,6 +95,29 @@ def write_report(
     )
     write_text(folder / "report.html", content)
     return folder / "report.html"
+
+
+def _shown(one: EvaluatedRun, labels: Sequence[Label], taxonomy: Taxonomy) -> dict[str, Any]:
+    """What the page shows of one run."""
+    found, metrics = one.predictions, one.metrics
+    asked = sorted({str(row.prompt) for row in found if row.prompt})
+    bins, responses = worked.reliability(*worked.scored(labels, found)), worked.response_of(labels, found)
+    return {
+        "name": one.name,
+        "metrics": metrics,
+        "asked": asked + (["structured answers"] if "structured" in one.asked else []),
+        "ways": worked.other_ways(metrics),
+        "few_scores": worked.few_scores(found),
+        "unscored": worked.unscored_by_level(labels, found),
+        "attributes": attribute_rows(metrics, taxonomy),
+        "costliest": costliest(metrics, taxonomy),
+        "scores": _picture(score_panel(labels, found, taxonomy)),
+        "bins": bins,
+        "calibration": _picture(calibration_panel(bins)),
+        "responses": responses,
+        "response": _picture(calibration_panel(responses, "true score", "mean predicted score")),
+        "provenance": worked.provenance(one.record),
+    }
 
 
 # --- Lists -------------------------------------------------------------------------------------------------------
@@ -133,8 +134,8 @@ class _Lists:
         columns: Columns = (
             *self._photo(),
             (Column("Predicted level", "level", choose=True), lambda row: str(level_of(row.score, self.taxonomy))),
-            (Column("True", "number"), lambda row: figure(row.label.score)),
-            (Column("Predicted", "number"), lambda row: figure(row.score)),
+            (Column("True score", "number"), lambda row: figure(row.label.score)),
+            (Column("Predicted score", "number"), lambda row: figure(row.score)),
             (Column("Error", "number"), lambda row: figure(row.error, "+")),
             (Column("Size", "number"), lambda row: figure(abs(row.error))),
             *self._answer(),
@@ -144,7 +145,7 @@ class _Lists:
     def unscored(self, rows: Sequence[ListedRow]) -> Listing:
         columns: Columns = (
             *self._photo(),
-            (Column("True", "number"), lambda row: figure(row.label.score)),
+            (Column("True score", "number"), lambda row: figure(row.label.score)),
             (Column("Status", choose=True), lambda row: row.status),
             *self._answer(),
         )
@@ -165,13 +166,17 @@ class _Lists:
                 lines.append([(f"and {len(of_photo) - _MOST_RUNS} more", "quiet")])
             return cell([row.run for row in scored(of_photo)], *lines)
 
+        lost = any(row.error is None for of_photo in photos for row in of_photo)
         columns: Columns = (
             (Column("Photo", "id"), lambda rows: self._link(rows[0].label)),
             (Column("True level", "level", choose=True), lambda rows: str(rows[0].label.level)),
-            (Column("True", "number"), lambda rows: figure(rows[0].label.score)),
+            (Column("True score", "number"), lambda rows: figure(rows[0].label.score)),
             (Column("Predicted by each run"), verdicts),
             (Column("Largest error", "number"), largest),
-            (Column("Without a score", "number", choose=True), lambda rows: str(len(rows) - len(scored(rows)))),
+            (
+                Column("Without a score", "number", choose=True, shown=lost),
+                lambda rows: str(len(rows) - len(scored(rows))),
+            ),
             (Column("Attributes", choose=True), lambda rows: self._attributes(rows[0].label, None)),
         )
         return listing("photos", photos, columns)

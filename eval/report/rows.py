@@ -125,20 +125,15 @@ def reliability(prediction: ArrayLike, truth: ArrayLike, bins: int = BINS, seed:
     return rows
 
 
-def reliability_of(labels: Sequence[Label], predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
-    """``reliability`` over the photos that have a score."""
-    return reliability(*_scored(labels, predictions))
-
-
 def response_of(labels: Sequence[Label], predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
     """The other way about: mean predicted score of the photos whose true score falls in each bin, under ``mean_truth``.
 
     A judge that takes privacy as nearly binary (paper 5.3) pulls the middle to the ends.
     """
-    return reliability(*_scored(labels, predictions)[::-1])
+    return reliability(*scored(labels, predictions)[::-1])
 
 
-def _scored(labels: Sequence[Label], predictions: Sequence[Prediction]) -> tuple[list[float], list[float]]:
+def scored(labels: Sequence[Label], predictions: Sequence[Prediction]) -> tuple[list[float], list[float]]:
     """Predicted and true scores of the photos that have one."""
     truth, scores = {label.id: label.score for label in labels}, column(predictions, "score")
     return list(scores.values()), [truth[id] for id in scores]
@@ -175,11 +170,29 @@ def other_ways(metrics: Metrics) -> list[tuple[str, Figures]]:
     return [(name.replace("_", " "), figures) for name, figures in ways]
 
 
+def ways_met(runs: Sequence[Metrics]) -> dict[str, str]:
+    """The other ways to a score that some run has -> what each is, in words."""
+    met = {name for figures in runs for name in (*figures.decodings, *(figures.calibrated or {}))}
+    words = {f"{name.replace('_', ' ')} score": said for name, said in _WAYS.items() if name in met}
+    return words | ({"calibration": _CALIBRATED} if any(figures.calibrated for figures in runs) else {})
+
+
+_WAYS = {
+    "expected": "mean over the probabilities of all scores from 0.000 to 1.000",
+    "median": "their median",
+    "composed": "the exact score of the attributes that the answer names",
+    "likeliest": "the exact score of the list of attributes that the model finds most probable",
+    "level_mean": "mean of the exact scores of all such lists in the most probable level",
+    "mean": "mean of the exact scores of all such lists",
+}
+_CALIBRATED = "a map from scores to the truth, learnt on a hold-out"
+
+
 def results_table(metrics: Mapping[str, Figures]) -> Table:
     """The figures of every run, in the paper's order of columns."""
-    known = {run: [figures.figure(name) for name in HEADS] for run, figures in metrics.items()}
     rows: list[list[Cell]] = [
-        [run, *(None if value is None else f"{value:.3f}" for value in values)] for run, values in known.items()
+        [run, *(None if (value := figures.figure(name)) is None else f"{value:.3f}" for name in HEADS)]
+        for run, figures in metrics.items()
     ]
     return Table("results", "figures of every run", ["Run", *HEADS.values()], rows)
 

@@ -678,6 +678,8 @@ REFUSED = [
     "My guidelines do not allow me to rate people.",
     "This is not something I can help with.",
     "I am not comfortable rating this image.",
+    "That is not something I am comfortable doing.",
+    "This is not something that we're able to do.",
     "I'm unable to comply with this request.",
     "Request denied.",
     "It would be inappropriate to judge this person.",

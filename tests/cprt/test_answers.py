@@ -404,6 +404,13 @@ LONG += [
 ]
 
 
+def test_every_list_of_phrases_is_used(root):
+    text = (root / "cprt" / "answers" / "english.yaml").read_text()
+    code = "".join(path.read_text() for path in (root / "cprt" / "answers").glob("*.py"))
+    named = {*re.findall(r"\$([a-z_]+)", text), *re.findall(r"[\"']([a-z_]+)[\"']", code)}
+    assert set(re.findall(r"^([a-z_]+): \|$", text, re.MULTILINE)) <= named
+
+
 @pytest.mark.parametrize("piece", LONG)
 def test_long_answers_take_linear_time(piece):
     def read(size: int) -> Callable[[], None]:

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from downloading import tar_gz
 from file_server import Served, serving
 from PIL import Image
-from test_download import tar_gz
 
 from cprt.records import read_labels, read_pairs
 from data_prep import download, image_cache, selection

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from evaluation import options
+from judge_endpoint import ANSWERS, by_width, photo
+from loopback import Misbehaving
 
 
 @pytest.fixture(scope="session")
@@ -24,3 +29,28 @@ def adapter(demo_base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("adapter")
     model.save_pretrained(folder)
     return folder
+
+
+@pytest.fixture
+def judge() -> Iterator[Misbehaving]:
+    """An endpoint that gives ANSWERS."""
+    with Misbehaving(by_width(ANSWERS)) as server:
+        yield server
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The photos that ANSWERS are about."""
+    for width in ANSWERS:
+        photo(tmp_path / "photos" / f"{width}.png", width)
+    return tmp_path / "photos"
+
+
+@pytest.fixture(scope="session")
+def evaluated(demo: Any, demo_base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What ``cprt eval`` left of the tiny model."""
+    from eval.run import main
+
+    out = tmp_path_factory.mktemp("evaluated")
+    main(options(demo, demo_base, out))
+    return out

@@ -35,3 +35,18 @@ def photo(path: Path, width: int, height: int = 20, **options: Any) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.effect_noise((width, height), 60).convert("RGB").save(path, **options)
     return path
+
+
+PASSPORT = {"attributes": ["gov_ids", "biometrics", "age"], "level": 1, "score": 0.85}
+ANSWERS: dict[int, Any] = {
+    21: PASSPORT,
+    22: {"attributes": ["age", "location"], "level": 3, "score": 0.337},
+    23: {"attributes": [], "level": 4, "score": 0.0},
+    24: "I'm sorry, but I can't assist with that request.",
+    25: "somewhere between 0.2 and 0.9",
+    26: {"attributes": ["face"], "level": 1, "score": 0.75},
+}
+
+
+def rows_of(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n") if line]

@@ -26,6 +26,7 @@ from cprt.errors import InputError
 from cprt.files import read_yaml, write_text
 from cprt.provenance import sign, write_run
 from cprt.records import read_object
+from train.checkpoints import checkpoints
 
 _SET_HERE = ("seed", "output_dir", "resume_from_checkpoint", "overwrite")
 _SCRIPT = Path(__file__).parents[1] / "sft.py"
@@ -87,7 +88,7 @@ class Training:
     def command(self, launch: Sequence[str], recipe: str) -> list[str]:
         """As it is typed; a training that has a checkpoint goes on from it."""
         options = {**self.options, "output_dir": str(self.folder)}
-        if any(self.folder.glob("checkpoint-*")):
+        if checkpoints(self.folder):
             options["resume_from_checkpoint"] = "last"
         words = [word for name, value in options.items() for word in (f"--{name}", *_words(value))]
         return [*launch, "train/sft.py", "--config", recipe, *words]

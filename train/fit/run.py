@@ -111,21 +111,24 @@ def largest(recipe: Recipe, room: float) -> int | None:
 
 
 def read_recipe(argv: Sequence[str]) -> tuple[FitArguments, Recipe]:
-    """Our options, and the recipe checked as train/sft.py checks it. Raises InputError."""
+    """As ``recipe_of``, for an imagined card."""
     import tempfile
 
+    with tempfile.TemporaryDirectory() as folder:  # the recipe's own may hold a run
+        # With use_cpu transformers looks for no GPU; workers would not see the imagined one.
+        return recipe_of([*argv, "--use_cpu", "true", "--dataloader_num_workers", "0", "--output_dir", folder])
+
+
+def recipe_of(argv: Sequence[str]) -> tuple[FitArguments, Recipe]:
+    """Our options, and the recipe checked as train/sft.py checks it. Raises InputError."""
     from trl import ModelConfig, SFTConfig
 
     from train.fit.architectures import config_of
     from train.fit.rehearsal import Lengths
     from train.options import DataArguments, settle
 
-    kinds = (FitArguments, DataArguments, ModelConfig, SFTConfig)
-    with tempfile.TemporaryDirectory() as folder:  # the recipe's own may hold a run
-        # With use_cpu transformers looks for no GPU; workers would not see the imagined one.
-        replaced = ["--use_cpu", "true", "--dataloader_num_workers", "0", "--output_dir", folder]
-        fit, data, model_args, args = parse(kinds, [*argv, *replaced], prog="cprt fit")
-        settle(data, model_args, args)
+    fit, data, model_args, args = parse((FitArguments, DataArguments, ModelConfig, SFTConfig), argv, prog="cprt fit")
+    settle(data, model_args, args)
     config = config_of(model_args.model_name_or_path, model_args.model_revision)
     if config.model_type == "qwen3_vl" and data.max_pixels is None:
         raise InputError("max_pixels is missing: without it a photo takes up to 16k tokens")

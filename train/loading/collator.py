@@ -10,6 +10,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from cprt.errors import InputError
+from cprt.models.checkpoint import AS_TENSORS
 from cprt.models.decoding.soft_scores import SoftScores
 from cprt.prompts import Messages
 from cprt.records import Pair
@@ -144,9 +145,8 @@ class PairCollator:
         if not images:
             return {}, iter(())
         made = self._process([self.processor.image_token] * len(images), [[image] for image in images])
-        ids_of_each = [
-            ids[ids == self.processor.image_token_id] for ids in made["input_ids"]
-        ]  # Llama's has a beginning
+        # Llama's has a beginning
+        ids_of_each = [ids[ids == self.processor.image_token_id] for ids in made["input_ids"]]
         tokens = {"input_ids", "attention_mask", "mm_token_type_ids"}
         return {name: tensor for name, tensor in made.items() if name not in tokens}, iter(ids_of_each)
 
@@ -157,6 +157,4 @@ class PairCollator:
         return list(self.processor.tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def _process(self, texts: list[str], images: Any) -> dict[str, torch.Tensor]:
-        return dict(
-            self.processor(text=texts, images=images, padding=True, add_special_tokens=False, return_tensors="pt")
-        )
+        return dict(self.processor(text=texts, images=images, **AS_TENSORS))

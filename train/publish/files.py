@@ -17,6 +17,7 @@ from cprt.errors import InputError
 from cprt.files import LOCK
 from cprt.models.adapter import CONFIG, WEIGHTS, base_commit, check_adapter, read_config, saved_tensors
 from cprt.records import read_object, write_json
+from train.checkpoints import CHECKPOINT, checkpoints
 
 REQUIRED = (CONFIG, WEIGHTS, "processor_config.json", "tokenizer.json", "chat_template.jinja")
 OPTIONAL = tuple(
@@ -66,7 +67,7 @@ class Source:
             raise InputError(f"{folder}: no such adapter folder")
         for name in REQUIRED:
             _refuse_absent(folder / name)
-        found = re.fullmatch(r"checkpoint-(\d+)", folder.resolve().name)
+        found = CHECKPOINT.fullmatch(folder.resolve().name)
         record = folder.resolve().parent / "run.json" if found else folder / "run.json"
         _refuse_absent(record)
         processor, step = read_object(folder / "processor_config.json"), int(found[1]) if found else None
@@ -74,9 +75,7 @@ class Source:
 
     def checkpoints(self) -> list[Path]:
         """The run's checkpoint folders, first step first."""
-        found = [path for path in self.folder.iterdir() if re.fullmatch(r"checkpoint-\d+", path.name)]
-        folders = [path for path in found if path.is_dir() and not path.is_symlink()]
-        return sorted(folders, key=lambda path: int(path.name.partition("-")[2]))
+        return [path for path in checkpoints(self.folder) if path.is_dir() and not path.is_symlink()]
 
     def base(self, name: str | None, revision: str | None) -> Base:
         """The base model, as ``name`` has it or else the adapter's configuration. Raises InputError for a folder."""

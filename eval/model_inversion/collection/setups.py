@@ -22,7 +22,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -44,8 +44,6 @@ from eval.model_inversion.collection.places import (
     read_table,
 )
 from eval.model_inversion.judge.prompts import Subject, read_subject
-
-_FACTS = ("private", "attack", "public", "target", "evaluation_model", "evaluation_crop", "evaluation_accuracy")
 
 
 @dataclass
@@ -81,6 +79,9 @@ class Facts:
     evaluation_model: str | None = ruled(None, matches=WORDS)
     evaluation_crop: str | None = ruled(None, matches=WORDS)
     evaluation_accuracy: float | None = ruled(None, least=0, most=1)
+
+
+_FACTS = [field.name for field in fields(Facts) if field.name not in ("subject", "reference_crop")]  # in the manifest
 
 
 @dataclass(frozen=True)

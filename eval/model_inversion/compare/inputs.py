@@ -194,9 +194,7 @@ def find_verdicts(out: Path, config: Mapping[str, Any], setups: Collection[str])
 
     Settings and classes of those are not known any more. Raises InputError where there are none.
     """
-    models = config.get("models")
-    judges = [inside(row).get("name") for row in models] if isinstance(models, list) else []
-    found = []
+    judges, found = _models(config), []
     for path in sorted(out.glob("*/*/judge.csv")):
         judge, id = path.parts[-3:-1]
         if (judge in judges or not judges) and (id in setups or not setups):
@@ -233,12 +231,16 @@ def _asked(judge: str, config: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """The judge by its name and by what may change its answers, and SETTINGS; of a run without its record the name."""
     if not config:
         return judge, {}
-    models = config.get("models")
-    rows = models if isinstance(models, list) else []
-    spec = next((row for row in rows if inside(row).get("name") == judge), None)
+    spec = _models(config).get(judge)
     settings = {name: config.get("order_seed" if name == "order" else name) for name in SETTINGS}
     settings["prompt"] = (spec or {}).get("prompt", "own")
     if spec is None:
         return judge, settings
     answers = {key: spec[key] for key in _ANSWERS if key in spec}
     return json.dumps([judge, config.get("seed"), answers], sort_keys=True), settings
+
+
+def _models(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Name -> how a judge of ``cprt mi`` was asked."""
+    rows = config.get("models")
+    return {str(row.get("name")): row for row in map(inside, rows if isinstance(rows, list) else [])}

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -26,23 +25,14 @@ from cprt.provenance import sign, write_run
 from cprt.records import write_json
 from cprt.tables import write_csv
 from eval.model_inversion.compare.chart import accuracy_chart
-from eval.model_inversion.compare.inputs import SETTINGS, Run, from_folders, from_yaml
+from eval.model_inversion.compare.inputs import Run, from_folders, from_yaml
 from eval.model_inversion.compare.page import page
 from eval.model_inversion.compare.pictures import FalsePositive, Gallery, gallery
 from eval.model_inversion.compare.released import download, read_released
-from eval.model_inversion.compare.statistics import (
-    Judged,
-    agreement,
-    effect,
-    joint,
-    pooled,
-    ranking,
-    shared,
-    stacked,
-)
+from eval.model_inversion.compare.statistics import compare
 from eval.model_inversion.compare.table import inert, print_report, table
 from eval.model_inversion.metrics.evaluation import Evaluation, Inputs, evaluate
-from eval.model_inversion.metrics.rates import Counting, Counts
+from eval.model_inversion.metrics.rates import Counting
 from eval.model_inversion.metrics.run import check_others, named
 
 _FOLDERS = ("standard", "target", "naturals", "naturals_target", "others", "naturals_others")
@@ -144,82 +134,6 @@ def track(out: str, counting: Counting, rows: Sequence[Mapping[str, Any]]) -> No
     run = start_run(None, f"mi-compare {Path(out).name}", asdict(counting), out)
     log_table(run, "mi_compare", *table(rows))
     print(finish(run))
-
-
-def compare(done: Sequence[tuple[Run, Evaluation]], counting: Counting) -> dict[str, Any]:
-    """Everything in ``compare.json`` from what was measured."""
-    judges = list(dict.fromkeys(run.judge for run, _ in done))
-    private = {run.setup: run.private for run, _ in reversed(done)}  # of several that say it, the first
-    rows = []
-    of_judge: dict[str, list[Judged]] = {judge: [] for judge in judges}
-    for one, found in done:
-        settings = {head: one.settings.get(name) for head, name in _SETTINGS.items()}
-        rows.append({"setup": one.setup, "judge": one.judge, **settings, **found.figures})
-        of_judge[one.judge].append(Judged(one.setup, private[one.setup], found.counts))
-    return {
-        "setups": list(dict.fromkeys(run.setup for run, _ in done)),
-        "judges": judges,
-        "rows": rows,
-        "rankings": {judge: ranking(judged, counting) for judge, judged in of_judge.items()},
-        "agreement": _agreements(done, judges, private, counting),
-        "effects": _effects(done, private, counting),
-        "ci_method": done[0][1].figures["ci_method"]
-        | {
-            "difference": "as kappa",
-            "tau": "as kappa, to the mirror images about tau; set-ups kept; set-ups with the same private data "
-            "(as stated, else the first part of the name) share their classes; quantile of the fewest classes",
-        },
-    }
-
-
-_SETTINGS = {"references": "n", "order": "order", "layout": "layout"}  # as rows have them
-
-
-def _agreements(
-    done: Sequence[tuple[Run, Evaluation]], judges: Sequence[str], private: Mapping[str, str], counting: Counting
-) -> list[dict[str, Any]]:
-    """Every pair of judges, on each set-up that both judged and on all of them (``setup`` null)."""
-    found = {judge: {run.setup: said.judge for run, said in done if run.judge == judge} for judge in judges}
-    return [
-        {"judges": [a, b], "setup": place, **agreement(stacked(counts), counting)}
-        for a, b in combinations(judges, 2)
-        for place, counts in _with_total(shared(found[a], found[b]), private)
-    ]
-
-
-def _effects(
-    done: Sequence[tuple[Run, Evaluation]], private: Mapping[str, str], counting: Counting
-) -> list[dict[str, Any]]:
-    """Pairs of runs that differ in one setting alone, on each set-up and on all (``setup`` null).
-
-    The smaller number of a setting comes first; others as given.
-    """
-    pairs: dict[tuple[str, str, str], dict[str, dict[str, Counts]]] = {}
-    for first, second in combinations(done, 2):
-        one, two = first[0].settings, second[0].settings
-        differ = [key for key in SETTINGS if one.get(key) != two.get(key)]
-        same = first[0].setup == second[0].setup and first[0].model == second[0].model
-        if same and len(differ) == 1 and differ[0] in one and differ[0] in two:
-            a, b = one[differ[0]], two[differ[0]]
-            turned = isinstance(a, int) and isinstance(b, int) and a > b
-            (low, of_low), (high, of_high) = (second, first) if turned else (first, second)
-            tables = pairs.setdefault((differ[0], low.judge, high.judge), {})
-            tables[low.setup] = joint(of_low.judge, of_high.judge, of_low.standard)
-    settings = {run.judge: run.settings for run, _ in done}
-    rows = []
-    for (setting, a, b), tables in pairs.items():
-        shown = {"setting": setting, "judges": [a, b], "from": settings[a][setting], "to": settings[b][setting]}
-        parts = _with_total(tables, private)
-        rows += [{**shown, "setup": setup, **effect(stacked(of), counting)} for setup, of in parts]
-    return rows
-
-
-def _with_total(
-    tables: Mapping[str, Mapping[str, Counts]], private: Mapping[str, str]
-) -> list[tuple[str | None, Mapping[str, Counts]]]:
-    """Every set-up, and all together where there are several."""
-    total: list[tuple[str | None, Mapping[str, Counts]]] = [(None, pooled(tables, private))] if len(tables) > 1 else []
-    return [*total, *tables.items()]
 
 
 def false_positives(done: Sequence[tuple[Run, Evaluation]], counting: Counting) -> list[FalsePositive]:

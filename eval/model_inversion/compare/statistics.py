@@ -26,11 +26,14 @@ from cprt.metrics.bootstrap import (
     totals,
     widened_interval,
 )
+from eval.model_inversion.compare.inputs import SETTINGS, Run
 from eval.model_inversion.metrics import rates
+from eval.model_inversion.metrics.evaluation import Evaluation
 from eval.model_inversion.metrics.join import LABELS, Key, Verdict, named_like
 from eval.model_inversion.metrics.rates import NO, REFUSED, YES, Counting, Counts
 
 BySetup = Mapping[str, dict[Key, Verdict]]  # what a judge says
+Done = Sequence[tuple[Run, Evaluation]]  # judges on set-ups, measured
 
 
 @dataclass(frozen=True)
@@ -91,8 +94,7 @@ def agreement(joint_K: Counts, counting: Counting) -> dict[str, Any]:
     same = ClusteredShare.of(cells[:, 0] + cells[:, 3], cells.sum(axis=1))
     weights = counting.weights(len(cells))
     kappa = cluster_figure(cells.astype(np.float64), kappa_of_tables, weights)
-    figures, intervals = rates.split({"agreement": same.figure, "kappa": kappa})
-    return {"n": same.whole, **figures, "ci": intervals}
+    return {"n": same.whole, **rates.with_intervals({"agreement": same.figure, "kappa": kappa})}
 
 
 def effect(joint_K: Counts, counting: Counting) -> dict[str, Any]:
@@ -115,8 +117,7 @@ def effect(joint_K: Counts, counting: Counting) -> dict[str, Any]:
         found[f"fpr_{side}"] = defined(divide(no[1], no.sum()))
     weights = counting.weights(len(tables))
     found |= {"difference": cluster_figure(tables, shift, weights), "changed": changed.figure}
-    figures, intervals = rates.split(found)
-    return {**figures, "ci": intervals}
+    return rates.with_intervals(found)
 
 
 # --- Rankings ----------------------------------------------------------------------------------------------------
@@ -200,3 +201,80 @@ def _accuracies(counts: Counts) -> tuple[Floats, Floats]:
     """(..., 5, 2) -> (...) under E and under the judge."""
     of = rates.fractions(counts)
     return divide(*of["accuracy_standard"]), divide(*of["accuracy_judge"])
+
+
+# --- All together ------------------------------------------------------------------------------------------------
+
+
+def compare(done: Done, counting: Counting) -> dict[str, Any]:
+    """Everything in ``compare.json`` from what was measured."""
+    judges = list(dict.fromkeys(run.judge for run, _ in done))
+    private = {run.setup: run.private for run, _ in reversed(done)}  # of several that say it, the first
+    rows = []
+    of_judge: dict[str, list[Judged]] = {judge: [] for judge in judges}
+    for one, found in done:
+        settings = {head: one.settings.get(name) for head, name in _SETTINGS.items()}
+        rows.append({"setup": one.setup, "judge": one.judge, **settings, **found.figures})
+        of_judge[one.judge].append(Judged(one.setup, private[one.setup], found.counts))
+    return {
+        "setups": list(dict.fromkeys(run.setup for run, _ in done)),
+        "judges": judges,
+        "rows": rows,
+        "rankings": {judge: ranking(judged, counting) for judge, judged in of_judge.items()},
+        "agreement": _agreements(done, judges, private, counting),
+        "effects": _effects(done, private, counting),
+        "ci_method": done[0][1].figures["ci_method"]
+        | {
+            "difference": "as kappa",
+            "tau": "as kappa, to the mirror images about tau; set-ups kept; set-ups with the same private data "
+            "(as stated, else the first part of the name) share their classes; quantile of the fewest classes",
+        },
+    }
+
+
+_SETTINGS = {"references": "n", "order": "order", "layout": "layout"}  # as rows have them
+
+
+def _agreements(
+    done: Done, judges: Sequence[str], private: Mapping[str, str], counting: Counting
+) -> list[dict[str, Any]]:
+    """Every pair of judges, on each set-up that both judged and on all of them (``setup`` null)."""
+    found = {judge: {run.setup: said.judge for run, said in done if run.judge == judge} for judge in judges}
+    return [
+        {"judges": [a, b], "setup": place, **agreement(stacked(counts), counting)}
+        for a, b in combinations(judges, 2)
+        for place, counts in _with_total(shared(found[a], found[b]), private)
+    ]
+
+
+def _effects(done: Done, private: Mapping[str, str], counting: Counting) -> list[dict[str, Any]]:
+    """Pairs of runs that differ in one setting alone, on each set-up and on all (``setup`` null).
+
+    The smaller number of a setting comes first; others as given.
+    """
+    pairs: dict[tuple[str, str, str], dict[str, dict[str, Counts]]] = {}
+    for first, second in combinations(done, 2):
+        one, two = first[0].settings, second[0].settings
+        differ = [key for key in SETTINGS if one.get(key) != two.get(key)]
+        same = first[0].setup == second[0].setup and first[0].model == second[0].model
+        if same and len(differ) == 1 and differ[0] in one and differ[0] in two:
+            a, b = one[differ[0]], two[differ[0]]
+            turned = isinstance(a, int) and isinstance(b, int) and a > b
+            (low, of_low), (high, of_high) = (second, first) if turned else (first, second)
+            tables = pairs.setdefault((differ[0], low.judge, high.judge), {})
+            tables[low.setup] = joint(of_low.judge, of_high.judge, of_low.standard)
+    settings = {run.judge: run.settings for run, _ in done}
+    rows = []
+    for (setting, a, b), tables in pairs.items():
+        shown = {"setting": setting, "judges": [a, b], "from": settings[a][setting], "to": settings[b][setting]}
+        parts = _with_total(tables, private)
+        rows += [{**shown, "setup": setup, **effect(stacked(of), counting)} for setup, of in parts]
+    return rows
+
+
+def _with_total(
+    tables: Mapping[str, Mapping[str, Counts]], private: Mapping[str, str]
+) -> list[tuple[str | None, Mapping[str, Counts]]]:
+    """Every set-up, and all together where there are several."""
+    total: list[tuple[str | None, Mapping[str, Counts]]] = [(None, pooled(tables, private))] if len(tables) > 1 else []
+    return [*total, *tables.items()]

@@ -10,7 +10,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +37,9 @@ JUDGE_NAME, TRUTH_NAME = "siamese", "truth"
 _PURPOSE_QUERY, _PURPOSE_REFERENCE = 0, 1
 
 
-@dataclass
-class NoArguments:
-    """The demo has no options: a word that is none must not start it, and replace what an earlier one left."""
-
-
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the demo with its full settings."""
-    parse(NoArguments, argv, prog="python -m eval.model_inversion.demo.run", description=__doc__)
+    """Run the demo with its full settings. It has no options."""
+    parse((), argv, prog="python -m eval.model_inversion.demo.run", description=__doc__)
     run_demo(OUT, bench.Settings())
 
 

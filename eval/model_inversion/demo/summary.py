@@ -16,18 +16,13 @@ from eval.model_inversion.demo.bench import KINDS, BenchSetup, truth_file
 
 ADVERSARIAL = ("someone else", "nobody")
 _YES, _NO = "#1b7837", "#a50026"
-_TITLES = {
-    "true": "true:\nthe private person",
-    "someone else": "adversarial:\nsomeone else",
-    "nobody": "adversarial:\nnobody",
-    "failure": "failure:\nsomeone else",
-}
 _COLUMNS = 6
-_KIND_HEADS = {
-    "true": "the private person",
-    "someone else": "someone else, changed",
-    "nobody": "nobody, changed",
-    "failure": "someone else",
+# Kind -> what it is and shows, beside its pictures; its head in the table.
+_IN_WORDS = {
+    "true": ("true:\nthe private person", "the private person"),
+    "someone else": ("adversarial:\nsomeone else", "someone else, changed"),
+    "nobody": ("adversarial:\nnobody", "nobody, changed"),
+    "failure": ("failure:\nsomeone else", "someone else"),
 }
 
 
@@ -64,7 +59,7 @@ def table(summary: Mapping[str, Any]) -> str:
     lines = [f"{'what it really shows':<24}{'n':>5}{'T yes':>7}{'E yes':>7}{'judge yes':>11}{'judge right':>13}"]
     for kind, row in summary["kinds"].items():
         right = f"{row['judge_right'] / row['n']:.1%}" if row["n"] else "-"
-        lines.append(f"{_KIND_HEADS[kind]:<24}{row['n']:>5}{row['T']:>7}{row['E']:>7}{row['judge']:>11}{right:>13}")
+        lines.append(f"{_IN_WORDS[kind][1]:<24}{row['n']:>5}{row['T']:>7}{row['E']:>7}{row['judge']:>11}{right:>13}")
     judge = summary["judge"]
     pairs = f"{judge['controls']} + {judge['controls']} control pairs of private people"
     rates = f"yes to {judge['hit_rate']:.1%} of pairs of one person, to {judge['false_alarm_rate']:.1%} of two"
@@ -92,7 +87,7 @@ def draw(path: Path, private: Path, images: Path, rows: Sequence[Mapping[str, An
     first: dict[tuple[str, str], Mapping[str, Any]] = {}
     for row in rows:
         first.setdefault((row["kind"], row["class"]), row)
-    of_kind = {kind: [row for (other, _), row in first.items() if other == kind][:_COLUMNS] for kind in _TITLES}
+    of_kind = {kind: [row for (other, _), row in first.items() if other == kind][:_COLUMNS] for kind in KINDS}
     columns = max(map(len, of_kind.values()))
     figure = Figure(figsize=(1.5 + 2.1 * columns, 1.55 * len(of_kind) + 0.6))
     grid = figure.subplots(len(of_kind), columns, squeeze=False)
@@ -111,5 +106,5 @@ def draw(path: Path, private: Path, images: Path, rows: Sequence[Mapping[str, An
                 said, color = ("yes", _YES) if row[who] else ("no", _NO)
                 style: dict[str, Any] = {"color": color, "ha": "center", "va": "top", "fontsize": 8}
                 axis.text(place, -0.03, f"{who} {said}", transform=axis.transAxes, **style)
-        axes[0].text(-0.08, 0.5, _TITLES[kind], transform=axes[0].transAxes, ha="right", va="center", fontsize=9)
+        axes[0].text(-0.08, 0.5, _IN_WORDS[kind][0], transform=axes[0].transAxes, ha="right", va="center", fontsize=9)
     write_bytes(path, png(figure))

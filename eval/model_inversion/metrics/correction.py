@@ -26,11 +26,6 @@ ASSUMES = (
     "blurred, the photos of controls are not), too few are counted as true"
 )
 ASSUMES_OF_RATES = "the same, and that its errors do not depend on whether E accepts the reconstruction"
-_FIGURES = (
-    *("accuracy_judge_corrected", "accuracy_judge_corrected_raw", "control_hit_rate", "control_false_alarm_rate"),
-    *("accuracy_judge_corrected_degraded", "degraded_hit_rate", "degraded_false_alarm_rate"),
-    *("fpr_corrected", "fnr_corrected"),
-)
 _NOTHING = Figure(None, None)
 
 
@@ -44,7 +39,7 @@ class Errors:
     @staticmethod
     def of(controls: Controls, suffix: str = "", labels: Collection[str] = LABELS) -> Errors:
         """Over the pairs with one of ``labels``."""
-        classes = (controls[kind + suffix].values() for kind in ("positive", "negative"))
+        classes = (controls.get(kind + suffix, {}).values() for kind in ("positive", "negative"))
         return Errors(*(ClusteredShare.of_counts(of_kind, ("yes",), labels) for of_kind in classes))
 
 
@@ -55,26 +50,28 @@ def correct(
     counting: Counting,
     weights_BK: Floats,
 ) -> dict[str, Any]:
-    """Corrected figures; undefined without controls.
+    """Corrected figures; undefined without ``controls``.
 
     ``accuracy_judge_corrected`` is clipped to [0, 1], ``..._raw`` as it came, ``..._degraded`` by degraded controls,
     ``..._range`` its least and greatest value if the judge's hit rate on reconstructions is lower, and its false-alarm
     rate higher, by up to ``counting.error_margin`` than on the controls.
     """
-    if controls is None:
-        further = dict.fromkeys(("accuracy_judge_corrected_range", "correction_assumes"))
-        return {**dict.fromkeys(_FIGURES, _NOTHING), **further}
-    yes, clean, degraded = shares["accuracy_judge"], Errors.of(controls), Errors.of(controls, "_degraded")
+    asked = controls or {}
+    yes, clean, degraded = shares["accuracy_judge"], Errors.of(asked), Errors.of(asked, "_degraded")
     raw, of_degraded = (rates.corrected(yes, errors.hits, errors.alarms) for errors in (clean, degraded))
-    found = (
-        *(_clipped(raw), raw, clean.hits.figure, clean.alarms.figure),
-        *(_clipped(of_degraded), degraded.hits.figure, degraded.alarms.figure),
-        *_rates(counts_K52, shares, Errors.of(controls, "", counting.in_table), counting, weights_BK),
-    )
+    fpr, fnr = _rates(counts_K52, shares, Errors.of(asked, "", counting.in_table), counting, weights_BK)
     return {
-        **dict(zip(_FIGURES, found, strict=True)),
+        "accuracy_judge_corrected": _clipped(raw),
+        "accuracy_judge_corrected_raw": raw,
+        "control_hit_rate": clean.hits.figure,
+        "control_false_alarm_rate": clean.alarms.figure,
+        "accuracy_judge_corrected_degraded": _clipped(of_degraded),
+        "degraded_hit_rate": degraded.hits.figure,
+        "degraded_false_alarm_rate": degraded.alarms.figure,
+        "fpr_corrected": fpr,
+        "fnr_corrected": fnr,
         "accuracy_judge_corrected_range": _range(yes.share, clean, counting.error_margin),
-        "correction_assumes": {"accuracy": ASSUMES, "fpr, fnr": ASSUMES_OF_RATES},
+        "correction_assumes": None if controls is None else {"accuracy": ASSUMES, "fpr, fnr": ASSUMES_OF_RATES},
     }
 
 

@@ -10,20 +10,9 @@ import numpy as np
 
 from cprt.errors import InputError
 from cprt.metrics.bootstrap import CONFIDENCE
-from eval.model_inversion.metrics import rates
+from eval.model_inversion.metrics import join, rates
 from eval.model_inversion.metrics.correction import correct
-from eval.model_inversion.metrics.join import (
-    LABELS,
-    NOT_SHOWN,
-    Key,
-    Verdict,
-    join_report,
-    named_like,
-    read_classifier,
-    read_controls,
-    read_judge,
-    read_naturals,
-)
+from eval.model_inversion.metrics.join import LABELS, NOT_SHOWN, Key, Verdict
 from eval.model_inversion.metrics.rates import Counting, Counts
 from eval.model_inversion.metrics.type_i import type_i
 
@@ -64,24 +53,24 @@ class Evaluation:
 
 def evaluate(inputs: Inputs, counting: Counting) -> Evaluation:
     """Read, join and measure. Raises InputError naming file, line and field."""
-    judge, standard = read_judge(inputs.judge), read_classifier(inputs.standard)
-    target = None if inputs.target is None else read_classifier(inputs.target)
-    others = {name: read_classifier(path) for name, path in inputs.others.items()}
+    judge, standard = join.read_judge(inputs.judge), join.read_classifier(inputs.standard)
+    target = None if inputs.target is None else join.read_classifier(inputs.target)
+    others = {name: join.read_classifier(path) for name, path in inputs.others.items()}
     files = ({} if inputs.naturals is None else {"E": inputs.naturals}) | dict(inputs.naturals_others)
-    naturals = {name: read_naturals(path, inputs.naturals_target) for name, path in files.items()}
-    controls = None if inputs.controls is None else read_controls(inputs.controls)
+    naturals = {name: join.read_naturals(path, inputs.naturals_target) for name, path in files.items()}
+    controls = None if inputs.controls is None else join.read_controls(inputs.controls)
     not_shown = sum(verdict.label == NOT_SHOWN for verdict in judge.values())
     judge = {key: verdict for key, verdict in judge.items() if verdict.label != NOT_SHOWN}
     if not judge:
         raise InputError.at(inputs.judge, f"was shown none of its {not_shown} reconstructions")
-    standard, by = named_like(standard, judge)
-    join = join_report(judge, standard, (inputs.judge, inputs.standard)) | {"by": by}
+    standard, by = join.named_like(standard, judge)
+    joined = join.join_report(judge, standard, (inputs.judge, inputs.standard)) | {"by": by}
     judge = {key: verdict for key, verdict in judge.items() if key in standard}
-    others = {name: named_like(verdicts, judge)[0] for name, verdicts in others.items()}
+    others = {name: join.named_like(verdicts, judge)[0] for name, verdicts in others.items()}
     if target is not None:
-        target = named_like(target, judge)[0]
-        of_target = join_report(judge, target, (inputs.judge, str(inputs.target)))
-        join["target"] = {
+        target = join.named_like(target, judge)[0]
+        of_target = join.join_report(judge, target, (inputs.judge, str(inputs.target)))
+        joined["target"] = {
             "matched": of_target["matched"],
             "without_target": of_target["only_judge"],
             "only_target": of_target["only_standard"],
@@ -118,7 +107,7 @@ def evaluate(inputs: Inputs, counting: Counting) -> Evaluation:
             "resamples": counting.resamples,
             "seed": counting.seed,
         },
-        "join": join,
+        "join": joined,
     }
     return Evaluation(figures, judge, standard, of_class)
 

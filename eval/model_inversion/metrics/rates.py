@@ -84,6 +84,12 @@ def split(figures: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Interva
     return values, {name: found.interval for name, found in figures.items() if isinstance(found, Figure)}
 
 
+def with_intervals(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """``split`` as a row of results, intervals under ``ci``."""
+    values, intervals = split(figures)
+    return {**values, "ci": intervals}
+
+
 def measure(
     counts_K52: Counts, counting: Counting, weights_BK: Floats
 ) -> tuple[dict[str, Any], dict[str, ClusteredShare]]:

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cprt.errors import InputError
-from cprt.metrics.bootstrap import ClusteredShare
+from cprt.metrics.bootstrap import ClusteredShare, Figure
+from eval.model_inversion.metrics.rates import with_intervals
 
 
 @dataclass(frozen=True)
@@ -39,14 +40,9 @@ def accuracies(seen: Outputs, claimed_N: NDArray[np.int64]) -> dict[str, Any]:
     wholes = np.bincount(claimed_N)
     tops = {"top1_accuracy": 1} | ({"top5_accuracy": 5} if classes > 5 else {})
     shares = {name: ClusteredShare.of(np.bincount(claimed_N, rank < top), wholes) for name, top in tops.items()}
-    figures: dict[str, Any] = {name: share.share for name, share in shares.items()}
-    return {
-        "n": n,
-        "top5_accuracy": None,
-        **figures,
-        "confidence": float(seen.probabilities[np.arange(n), claimed_N].mean()),
-        "ci": {"top5_accuracy": None} | {name: share.interval for name, share in shares.items()},
-    }
+    confidence = float(seen.probabilities[np.arange(n), claimed_N].mean())
+    figures = {"top5_accuracy": Figure(None, None)} | {name: share.figure for name, share in shares.items()}
+    return with_intervals({"n": n, **figures, "confidence": confidence})
 
 
 def ranks(seen: Outputs, claimed_N: NDArray[np.int64]) -> NDArray[np.int64]:

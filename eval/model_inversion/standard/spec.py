@@ -6,7 +6,7 @@ Nothing of this is guessed: another crop alone can cost an evaluation model seve
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -17,17 +17,13 @@ from cprt.provenance import file_digest
 from cprt.values import read_fields, ruled
 from eval.model_inversion.collection.places import plain_class
 
-
-def _are_once(classes: str | Sequence[str]) -> bool:
-    return isinstance(classes, str) or len(set(classes)) == len(classes)
-
-
-def _is_crop(crop: int | Sequence[int]) -> bool:
-    return crop >= 1 if isinstance(crop, int) else is_box(crop)
-
-
-def _are_three(values: Sequence[float]) -> bool:
-    return len(values) == 3
+_ONCE = lambda names: isinstance(names, str) or len(set(names)) == len(names), "names of classes, each once"
+_CROP = (
+    lambda crop: crop >= 1 if isinstance(crop, int) else is_box(crop),
+    "a number of pixels, or [left, upper, right, lower]",
+)
+_THREE = lambda values: len(values) == 3, "three numbers"
+_THREE_ABOVE_0 = lambda values: len(values) == 3 and min(values) > 0, "three numbers above 0"
 
 
 @dataclass(frozen=True)
@@ -60,11 +56,11 @@ class ClassifierSpec:
     architecture: str | None
     weights: str
     num_classes: int = ruled(least=2)
-    classes: Literal["numeric", "sorted"] | list[str] = ruled(holds=(_are_once, "names of classes, each once"))
-    crop: int | list[int] | None = ruled(holds=(_is_crop, "a number of pixels, or [left, upper, right, lower]"))
+    classes: Literal["numeric", "sorted"] | list[str] = ruled(holds=_ONCE)
+    crop: int | list[int] | None = ruled(holds=_CROP)
     resize: int | None = ruled(least=1)
-    mean: list[float] | None = ruled(holds=(_are_three, "three numbers"))
-    std: list[float] | None = ruled(holds=(lambda std: _are_three(std) and min(std) > 0, "three numbers above 0"))
+    mean: list[float] | None = ruled(holds=_THREE)
+    std: list[float] | None = ruled(holds=_THREE_ABOVE_0)
     interpolation: Literal["antialiased", "plain"] = "antialiased"
     options: dict[str, Any] = field(default_factory=dict)
     key: str | None = None

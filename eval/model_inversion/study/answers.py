@@ -18,7 +18,7 @@ from eval.model_inversion.collection.places import plain_class
 from eval.model_inversion.compare.inputs import find_verdicts, read_config
 from eval.model_inversion.compare.statistics import agreement, pooled, shared, stacked
 from eval.model_inversion.metrics.join import Key, Row, Verdict, read_judge, write_verdicts
-from eval.model_inversion.metrics.rates import Counting
+from eval.model_inversion.metrics.rates import Counting, with_intervals
 from eval.model_inversion.study.sheets import SHEET, Asked
 
 MAJORITY = "majority"
@@ -65,8 +65,7 @@ def alpha(sheets: Sequence[Said], classes: Mapping[str, str], counting: Counting
     names, place = np.unique(list(classes.values()), return_inverse=True)
     sums = np.zeros((len(names), 3))
     np.add.at(sums, place, alpha_terms(cells.astype(np.int8)))
-    found = cluster_figure(sums, alpha_of_terms, counting.weights(len(names)))
-    return {"alpha": found.value, "ci": {"alpha": found.interval}}
+    return with_intervals({"alpha": cluster_figure(sums, alpha_of_terms, counting.weights(len(names)))})
 
 
 def write_rater(folder: Path, said: Said, key: Mapping[str, Asked], setups: Setups) -> None:

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from collection import configure, describe, make
+from judging import judge
+from loopback import Misbehaving
 
 from eval.model_inversion.demo.bench import Settings
 
@@ -44,3 +47,22 @@ def bench(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Bench
     make(out, settings)
     write_classifiers(out, settings)
     return Bench(out, settings)
+
+
+@pytest.fixture(scope="session")
+def setups(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small collection, described; nothing is written to it."""
+    folder = tmp_path_factory.mktemp("collection")
+    return describe(folder, make(folder))
+
+
+@pytest.fixture(scope="session")
+def undisturbed(setups: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What two judges say when nothing goes wrong: 12 reconstructions and 12 controls."""
+    from eval.model_inversion.judge.run import main
+
+    folder = tmp_path_factory.mktemp("undisturbed")
+    with Misbehaving(judge) as server:
+        main([*configure(folder, setups, server.url, "one", "two"), "--controls", "6"])
+        assert max(server.answered.values()) == 2  # once for each judge
+    return folder / "out"

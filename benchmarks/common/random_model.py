@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from pathlib import Path
 from typing import Any
 
-BASE = "assets/demo_base"  # its tokenizer, processor and vision encoder
+BASE = str(Path(__file__).parents[2] / "assets" / "demo_base")  # its tokenizer, processor and vision encoder
+
+
+def sides(tokens: int) -> tuple[int, int]:
+    """Height and width of a photo of so many tokens, of 32 x 32 pixels each, as square as can be."""
+    rows = next(rows for rows in range(math.isqrt(tokens), 0, -1) if tokens % rows == 0)
+    return 32 * rows, 32 * tokens // rows
 
 
 def random_qwen3_vl(width: int) -> Any:
