@@ -252,6 +252,8 @@ def _rows(
     """(line, row), at least one."""
     rows = []
     for line, content in read_jsonl(path, origin):
+        if (other := _another_kind(content, kind)) is not None:
+            raise InputError.at(path, f"holds {other}, not {_KINDS[kind]}", line)
         row = read_fields(kind, content, path, line, loose=True)
         if (found := wrong(row)) is not None:
             raise InputError.at(path, found[1], line, found[0])
@@ -259,6 +261,29 @@ def _rows(
     if not rows:
         raise InputError.at(path, "has no rows")
     return rows
+
+
+_KINDS: dict[type, str] = {
+    Label: "labels (cprt labels)",
+    Pair: "pairs for training (cprt pairs)",
+    Annotation: "annotations (cprt annotate)",
+    Prediction: "predictions (cprt eval)",
+}
+
+
+def _another_kind(row: Mapping[str, Any], kind: type) -> str | None:
+    """What a row is that was given in the place of another: they share columns, and would be read without a word."""
+    if "prompt" in row and "completion" in row:
+        found: type = Pair
+    elif "annotator" in row and "labels" in row:
+        found = Annotation
+    elif "status" in row and not row.keys() & {"labels", "source"}:
+        found = Prediction
+    elif "labels" in row and "status" not in row and {"level", "score"} <= row.keys():
+        found = Label
+    else:
+        return None
+    return None if found is kind else _KINDS[found]
 
 
 def _each_once(path: str | Path, rows: Iterable[tuple[int, Row]]) -> list[Row]:

@@ -115,7 +115,9 @@ def settle(data: DataArguments, model: Any, args: Any) -> None:
         args.report_to = [name for name in args.report_to if name != "wandb"]
         data.wandb = True
     args.remove_unused_columns = False  # our data set makes its columns as it is read
-    args.dataloader_pin_memory = args.dataloader_pin_memory and torch.accelerator.is_available()
+    device = torch.accelerator.current_accelerator(check_available=True)
+    # What has no memory of its own pins none, and says so at every start.
+    args.dataloader_pin_memory = args.dataloader_pin_memory and device is not None and device.type != "mps"
     args.logging_nan_inf_filter = False  # the default hides a loss that is NaN
     if args.load_best_model_at_end or args.save_strategy == "best":
         if args.metric_for_best_model not in GREATER_IS_BETTER:

@@ -52,6 +52,11 @@ def find_faults(paths: Sequence[Path], decode: bool = True) -> dict[Path, InputE
     return {path: error for path, error in found if error is not None}
 
 
+def cores() -> int:
+    """How many cores this process may use; not every system limits a process to some of them."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def in_parallel(work: Callable[[T], R], items: Sequence[T], desc: str, workers: int | None = None) -> Iterator[R]:
     """``in_order`` with a bar."""
     yield from tqdm(
@@ -64,7 +69,7 @@ def in_order(work: Callable[[T], R], items: Iterable[T], workers: int | None = N
 
     At most ``AHEAD`` are worked out before they are wanted.
     """
-    pool = ThreadPoolExecutor(workers or len(os.sched_getaffinity(0)))
+    pool = ThreadPoolExecutor(workers or cores())
     waiting: deque[Future[R]] = deque()
     try:
         for item in items:

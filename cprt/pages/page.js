@@ -9,7 +9,7 @@ function add(parent, tag, text, name) {
 }
 function addForeign(parent, text) {
   const element = add(parent, "bdi");
-  for (const part of text.split(/(?<=\/)/)) {  // a path may break behind its folders
+  for (const part of text.split(text.length > 20 ? /(?<=[/_])/ : /(?<=\/)/)) {  // where a path, or a long name, may break
     if (element.hasChildNodes()) add(element, "wbr");
     element.append(part);
   }
@@ -42,6 +42,7 @@ function addPicture(parent, place) {
   const picture = add(parent, "img");
   picture.alt = "";
   picture.src = pictures[place];
+  return picture;
 }
 const json = id => JSON.parse(document.getElementById(id).textContent);
 const counted = (number, one, many) => `${number.toLocaleString("en")} ${number === 1 ? one : many}`;
@@ -152,7 +153,13 @@ function showList(table) {
           const line = add(place, "div");
           for (const part of parts) addPart(line, part);
         }
-        if ("picture" in content) addPicture(place, content.picture);
+        if ("picture" in content) {
+          const picture = addPicture(place, content.picture), link = place.querySelector("a");
+          if (link) {  // the link beside it leads there, for the keyboard too
+            picture.className = "linked";
+            picture.addEventListener("click", () => link.click());
+          }
+        }
       } else if (kinds[column] === "level") add(place, "span", content, `badge level-${content}`);
       else if (kinds[column] === "number") add(place, "span", content);
       else addForeign(place, content);
@@ -211,8 +218,8 @@ function showList(table) {
     const sorting = add(controls, "label", "Order ", "narrow");
     sorting.append(order);
   }
-  const count = add(controls, "output", "", "count");
-  if (!like) addButton(controls, "CSV", save);
+  const saving = add(controls, "span", undefined, "saving"), count = add(saving, "output", "", "count");
+  if (!like) addButton(saving, "CSV", save);
   const back = addButton(turning, "‹ back", () => turn(-1)), place = add(turning, "span");
   const forth = addButton(turning, "next ›", () => turn(1));
   const sorted = heads.findIndex(head => head.hasAttribute("aria-sort"));
@@ -259,7 +266,11 @@ function showPhoto(dialog) {
       const block = add(dialog, "section");
       add(add(block, "h3"), "bdi", name);
       const said = add(block, "p");
-      for (const part of parts) addPart(said, part);
+      const heads = Array.isArray(parts[0]) && parts[0][1].startsWith("badge") ? ["level", "score", name === "Truth" ? "" : "error"] : [];
+      for (const [place, part] of parts.entries()) {
+        if (heads[place]) addPart(said, [heads[place], "quiet"]);
+        addPart(said, part);
+      }
       if (text) add(block, "pre", text);
     }
   }

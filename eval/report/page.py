@@ -72,6 +72,7 @@ def write_report(
         by_level={level: levels[level] for level in LEVELS},
         heads=HEADS,
         runs=shown,
+        ways_met=worked.ways_met([one.metrics for one in runs]),
         paper={
             prompting: [row for row in paper if row["prompting"] == prompting]
             for prompting in dict.fromkeys(row["prompting"] for row in paper)
@@ -133,8 +134,8 @@ class _Lists:
         columns: Columns = (
             *self._photo(),
             (Column("Predicted level", "level", choose=True), lambda row: str(level_of(row.score, self.taxonomy))),
-            (Column("True", "number"), lambda row: figure(row.label.score)),
-            (Column("Predicted", "number"), lambda row: figure(row.score)),
+            (Column("True score", "number"), lambda row: figure(row.label.score)),
+            (Column("Predicted score", "number"), lambda row: figure(row.score)),
             (Column("Error", "number"), lambda row: figure(row.error, "+")),
             (Column("Size", "number"), lambda row: figure(abs(row.error))),
             *self._answer(),
@@ -144,7 +145,7 @@ class _Lists:
     def unscored(self, rows: Sequence[ListedRow]) -> Listing:
         columns: Columns = (
             *self._photo(),
-            (Column("True", "number"), lambda row: figure(row.label.score)),
+            (Column("True score", "number"), lambda row: figure(row.label.score)),
             (Column("Status", choose=True), lambda row: row.status),
             *self._answer(),
         )
@@ -165,13 +166,17 @@ class _Lists:
                 lines.append([(f"and {len(of_photo) - _MOST_RUNS} more", "quiet")])
             return cell([row.run for row in scored(of_photo)], *lines)
 
+        lost = any(row.error is None for of_photo in photos for row in of_photo)
         columns: Columns = (
             (Column("Photo", "id"), lambda rows: self._link(rows[0].label)),
             (Column("True level", "level", choose=True), lambda rows: str(rows[0].label.level)),
-            (Column("True", "number"), lambda rows: figure(rows[0].label.score)),
+            (Column("True score", "number"), lambda rows: figure(rows[0].label.score)),
             (Column("Predicted by each run"), verdicts),
             (Column("Largest error", "number"), largest),
-            (Column("Without a score", "number", choose=True), lambda rows: str(len(rows) - len(scored(rows)))),
+            (
+                Column("Without a score", "number", choose=True, shown=lost),
+                lambda rows: str(len(rows) - len(scored(rows))),
+            ),
             (Column("Attributes", choose=True), lambda rows: self._attributes(rows[0].label, None)),
         )
         return listing("photos", photos, columns)

@@ -170,6 +170,24 @@ def other_ways(metrics: Metrics) -> list[tuple[str, Figures]]:
     return [(name.replace("_", " "), figures) for name, figures in ways]
 
 
+def ways_met(runs: Sequence[Metrics]) -> dict[str, str]:
+    """The other ways to a score that some run has -> what each is, in words."""
+    met = {name for figures in runs for name in (*figures.decodings, *(figures.calibrated or {}))}
+    words = {f"{name.replace('_', ' ')} score": said for name, said in _WAYS.items() if name in met}
+    return words | ({"calibration": _CALIBRATED} if any(figures.calibrated for figures in runs) else {})
+
+
+_WAYS = {
+    "expected": "mean over the probabilities of all scores from 0.000 to 1.000",
+    "median": "their median",
+    "composed": "the exact score of the attributes that the answer names",
+    "likeliest": "the exact score of the list of attributes that the model finds most probable",
+    "level_mean": "mean of the exact scores of all such lists in the most probable level",
+    "mean": "mean of the exact scores of all such lists",
+}
+_CALIBRATED = "a map from scores to the truth, learnt on a hold-out"
+
+
 def results_table(metrics: Mapping[str, Figures]) -> Table:
     """The figures of every run, in the paper's order of columns."""
     rows: list[list[Cell]] = [

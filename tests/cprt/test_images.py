@@ -22,9 +22,11 @@ from cprt.errors import InputError
 from cprt.images import (
     ImageIndex,
     check_images,
+    cores,
     fit,
     image_root,
     image_size,
+    in_order,
     list_photos,
     load_image,
     read_bare_jpeg,
@@ -480,3 +482,12 @@ def test_whatever_else_a_jpeg_holds_keeps_it_from_going_as_it_is(tmp_path: Path)
         assert read_bare_jpeg(tmp_path / "b.jpg") is None
     jpeg(tmp_path / "a.jpg").with_suffix(".png").write_bytes(whole[:2] + b"\x89PNG")
     assert read_bare_jpeg(tmp_path / "a.png") is None
+
+
+@pytest.mark.parametrize("limits", [True, False])
+def test_photos_are_read_in_order_on_every_system(monkeypatch, limits: bool):
+    """macOS does not say to which cores a process is limited."""
+    if not limits:
+        monkeypatch.delattr(os, "sched_getaffinity")
+    assert 1 <= cores() <= (os.cpu_count() or 1)
+    assert list(in_order(lambda number: number**2, range(500))) == [number**2 for number in range(500)]

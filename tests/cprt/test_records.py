@@ -41,6 +41,32 @@ def test_labels_for_metrics_need_only_id_level_and_score(tmp_path: Path):
     assert (label.image, label.labels, label.score) == (None, None, 0.8)
 
 
+@pytest.mark.parametrize(
+    ("wanted", "given", "said"),
+    [
+        (
+            "labels",
+            PAIR | {"level": 1, "score": 0.8},
+            "holds pairs for training (cprt pairs), not labels (cprt labels)",
+        ),
+        ("labels", PREDICTION | {"level": 3}, "holds predictions (cprt eval), not labels (cprt labels)"),
+        ("predictions", PAIR, "holds pairs for training (cprt pairs), not predictions (cprt eval)"),
+        ("predictions", LABEL, "holds labels (cprt labels), not predictions (cprt eval)"),
+        ("pairs", LABEL, "holds labels (cprt labels), not pairs for training (cprt pairs)"),
+        ("pairs", PREDICTION, "holds predictions (cprt eval), not pairs for training (cprt pairs)"),
+        (
+            "labels",
+            {"id": "a", "annotator": "m", "status": "ok", "labels": LABELS},
+            "holds annotations (cprt annotate), n",
+        ),
+    ],
+)
+def test_a_file_of_another_kind_is_named_as_one(tmp_path: Path, wanted: str, given: dict[str, object], said: str):
+    file = write_rows(tmp_path / "x.jsonl", given)
+    with pytest.raises(InputError, match=re.escape(f"x.jsonl:1: {said}")):
+        READERS[wanted][0](file)
+
+
 @pytest.mark.parametrize("name", ["image", "labels"])
 def test_what_a_command_needs_of_labels_must_be_there(tmp_path: Path, name: str):
     file = write_rows(tmp_path / "l.jsonl", LABEL, LABEL | {"id": "b", name: None})

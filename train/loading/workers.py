@@ -7,6 +7,8 @@ import multiprocessing
 import os
 from typing import Any
 
+from cprt.images import cores
+
 TRAINER = "CPRT_TRAINER"  # variable of the environment: the process that starts the server
 
 
@@ -19,8 +21,7 @@ def settle_workers(args: Any) -> None:
     Args:
         args: TRL's SFTConfig, whose options of loading are set here.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    workers = args.dataloader_num_workers = min(args.dataloader_num_workers, cores)  # torch warns of more, rightly
+    workers = args.dataloader_num_workers = min(args.dataloader_num_workers, cores())  # torch warns of more, rightly
     if not workers:
         return
     args.dataloader_persistent_workers = True

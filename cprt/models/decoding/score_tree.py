@@ -6,13 +6,16 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cprt.models.decoding.lookahead import Reading, TokenTree, look_ahead
 from cprt.models.decoding.scores import SCORE_LEAD_IN, SCORES, kept, stated_lead_in
+
+if TYPE_CHECKING:
+    import torch
 
 _KEY = re.compile(r'"[^"]*"\s*:\s*$')  # the key that a score stands under, at the end of a lead-in
 DECIMALS = len(SCORES[0]) - 2
@@ -84,6 +87,13 @@ def _can_go_on(number: str) -> bool:
 _THOUSANDTHS = np.array([round(float(number) * 1000) for number in NUMBERS])
 
 
+def widest(device: torch.device) -> torch.dtype:
+    """The most precise numbers that a device adds: Apple's have no doubles."""
+    import torch
+
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
 class ScoreReader:
     """Distributions over scores of one model, whose processor has ``tokenizer``."""
 
@@ -106,7 +116,7 @@ class ScoreReader:
 
         log_probabilities = logits.float().log_softmax(-1)
         nodes, tokens = (torch.from_numpy(index).to(logits.device) for index in tree.steps[:2])
-        going_on = log_probabilities[:, self._going_on(logits)].double().exp().sum(1)
+        going_on = log_probabilities[:, self._going_on(logits)].to(widest(logits.device)).exp().sum(1)
         return kept(tree.probabilities(log_probabilities[nodes, tokens].cpu().numpy(), going_on.cpu().numpy()))
 
     def _tree(self, lead_in: str) -> ScoreTree:

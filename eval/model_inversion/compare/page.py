@@ -30,6 +30,8 @@ def page(result: Row, rows: Sequence[FalsePositive], gallery: Gallery) -> str:
         judges=len(result["judges"]),
         main=_main(result["rows"]),
         assumes=sorted({row["correction_assumes"]["accuracy"] for row in result["rows"] if row["correction_assumes"]}),
+        controls=any(row["control_hit_rate"] is not None for row in result["rows"]),
+        transfers=any(row["type_i_transfer"] is not None for row in result["rows"]),
         chart=in_both_themes(partial(accuracy_chart, result["rows"])),
         rankings=rankings,
         swaps=listing("swaps", swaps, _SWAPS, noun=("pair", "pairs"), size=10),

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from cprt.models.checkpoint import load_processor
-from cprt.models.decoding.score_tree import NUMBERS, ScoreReader, ScoreTree
+from cprt.models.decoding.score_tree import NUMBERS, ScoreReader, ScoreTree, widest
 from cprt.models.decoding.scores import SCORES, from_top_logprobs, stated_lead_in, summarise
 from cprt.models.local import LocalModel
 
@@ -152,6 +152,17 @@ def test_a_model_that_writes_few_decimals_is_believed(demo_base: Path, monkeypat
     assert found.mass == pytest.approx(1, abs=0.01) and found.mean == pytest.approx(0.0, abs=1e-3)
     monkeypatch.setattr(type(tokenizer), "convert_ids_to_tokens", lambda *_: pytest.fail("the vocabulary once more"))
     assert reader.distribution(tree, logits) == first
+
+
+def test_a_device_without_doubles_gives_the_same_distribution(demo_base: Path, monkeypatch):
+    tokenizer = load_processor(str(demo_base)).tokenizer
+    reader = ScoreReader(tokenizer)
+    _, tree = reader.lead(LEAD_IN)
+    logits = torch.randn(len(tree.tree.nodes), len(tokenizer), generator=torch.Generator().manual_seed(0))
+    expected = reader.distribution(tree, logits)
+    assert widest(torch.device("mps")) == torch.float32 and widest(torch.device("cpu")) == torch.float64
+    monkeypatch.setattr("cprt.models.decoding.score_tree.widest", lambda device: torch.float32)
+    assert reader.distribution(tree, logits) == pytest.approx(expected, rel=1e-5)
 
 
 # --- From an endpoint ----------------------------------------------------------------------------------------------
