@@ -61,7 +61,8 @@ def parse(
 
     class Formatter(argparse.ArgumentDefaultsHelpFormatter):
         def _get_help_string(self, action: argparse.Action) -> str | None:
-            return action.help if action.default in (None, []) else super()._get_help_string(action)
+            silent = action.default in (None, []) or action.nargs == 0  # such as --no_control
+            return action.help if silent else super()._get_help_string(action)
 
     class Parser(TrlParser):
         def error(self, message: str) -> NoReturn:  # argparse would print the whole usage first
@@ -69,6 +70,8 @@ def parse(
 
         def add_argument(self, *names: str, positional: bool = False, **options: Any) -> argparse.Action:
             options = {name: value for name, value in options.items() if name not in _OURS}
+            if options.get("action") == "store_false":  # added beside each option that is true by default
+                options["help"] = f"the same as --{options['dest']} false"
             if positional:
                 names, options = (names[0].removeprefix("--"),), {**options, "nargs": "*"}
             kind = getattr(options.get("type"), "__name__", None)  # where null is allowed, TRL wraps int and float
