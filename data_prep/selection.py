@@ -18,9 +18,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from cprt.config import option, parse, run
 from cprt.errors import InputError
 from cprt.files import read_mapping, write_text
+from cprt.metrics.severity import confusion
 from cprt.pages.words import first_few
 from cprt.provenance import sign, write_run
 from cprt.records import write_json, write_jsonl
@@ -144,17 +147,14 @@ def compare(photos: Sequence[Candidate], released: Sequence[Stated]) -> dict[str
     ids = {Path(row.id).stem for row in released}
     chosen = {photo.id for photo in photos if photo.rules}
     known = {photo.id: photo.level for photo in photos}
-    matrix = [[0] * len(LEVELS) for _ in LEVELS]
-    for id, level in level_of.items():
-        if id in known:
-            matrix[known[id] - 1][level - 1] += 1
+    both = [(known[id], level) for id, level in level_of.items() if id in known]
     return {
         "released": len(ids),
         "both": len(ids & chosen),
         "only_selected": len(chosen - ids),
         "only_released": len(ids - chosen),
         "not_in_split": sorted(ids - known.keys()),
-        "mapped_by_released_level": matrix,
+        "mapped_by_released_level": confusion(*np.reshape(both, (-1, 2)).T).tolist(),
     }
 
 

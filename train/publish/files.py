@@ -28,7 +28,7 @@ PROCESSOR = (*REQUIRED[2:], *OPTIONAL)
 WRITTEN = ("README.md", "run.json")  # ours, made for the published copy
 PUBLISHED = {*REQUIRED, *OPTIONAL, *WRITTEN}
 
-_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+HUB_NAME = (r"(?!.*(?:\.\.|--))[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", "ORG/NAME")  # a rule of an option
 _ABSOLUTE = re.compile(r"(?:~|[A-Za-z]:)?[\\/][\w. -]+[\\/]|\\\\|file:")
 # What notes where a tokenizer was loaded from, and what would have a reader run a checkpoint's own code.
 _LEFT_OUT = {"is_local", "local_files_only", "name_or_path", "_name_or_path"}
@@ -85,7 +85,7 @@ class Source:
             raise InputError.at(file, "is missing", field="base_model_name_or_path")
         digest = self.record.get("base_digest")
         was_folder = isinstance(digest, str) and re.fullmatch(r"[0-9a-f]{64}", digest) is not None
-        if name is None and (was_folder or not _HUB_NAME.fullmatch(trained_as) or Path(trained_as).exists()):
+        if name is None and (was_folder or not re.fullmatch(HUB_NAME[0], trained_as) or Path(trained_as).exists()):
             said = f"{trained_as!r} is a folder on the machine that trained; give its name on the Hub as --base_model"
             raise InputError.at(file, f"{said} ORG/NAME", field="base_model_name_or_path")
         base = name or trained_as
@@ -124,11 +124,6 @@ class Source:
         check_adapter(self.folder, saved_tensors(self.record))
         published = {*WRITTEN, LOCK, *(path.name for path in folder.iterdir())}
         return sorted(path.name + "/" * path.is_dir() for path in self.folder.iterdir() if path.name not in published)
-
-
-def is_hub_name(name: str) -> bool:
-    """Whether ``name`` has the form ORG/NAME."""
-    return _HUB_NAME.fullmatch(name) is not None and ".." not in name and "--" not in name
 
 
 def _without_loading(content: Any) -> Any:

@@ -8,7 +8,6 @@ keeps, or HF_TOKEN.
 from __future__ import annotations
 
 import os
-import re
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,36 +24,36 @@ from cprt.taxonomy import Taxonomy
 from train.publish.card import model_card
 from train.publish.disclosure import refuse_private, secret_finder, strip_record
 from train.publish.facts import DATA, Measured, facts, find_paper_row
-from train.publish.files import WRITTEN, Source, is_hub_name
+from train.publish.files import HUB_NAME, WRITTEN, Source
 from train.publish.upload import Tree, upload
+
+_NAME = (r"(?!refs/)[A-Za-z0-9](?:[\w/-]|\.(?!\.))*", "a name")  # of a branch, a commit or a licence
 
 
 @dataclass
 class PublishArguments:
     adapter: str = option("output folder of train/sft.py, or one of its checkpoints")
-    repo: str = option("ORG/NAME on the Hub; made if it is not there")
-    base_model: str | None = option("ORG/NAME of the base on the Hub; needed where the run read it from a folder", None)
-    base_revision: str | None = option("commit of the base; by default the one that the run recorded", None)
+    repo: str = option("ORG/NAME on the Hub; made if it is not there", matches=HUB_NAME)
+    base_model: str | None = option(
+        "ORG/NAME of the base on the Hub; needed where the run read it from a folder", None, matches=HUB_NAME
+    )
+    base_revision: str | None = option(
+        "commit of the base; by default the one that the run recorded", None, matches=_NAME
+    )
     data: str = option("what it was tuned and measured on, for the card", "other", choices=list(DATA))
     metrics: str | None = option("metrics.json of this adapter; without it the card says that it is unmeasured", None)
     paper_row: str = option("the paper's row beside them: a key of train/publish/facts.yaml, auto or none", "auto")
-    license: str | None = option("licence identifier; by default it follows from base and data, or is 'other'", None)
+    license: str | None = option(
+        "licence identifier; by default it follows from base and data, or is 'other'", None, matches=_NAME
+    )
     checkpoints: bool = option("also publish every checkpoint-* as a branch", False)
-    revision: str = option("branch for the adapter itself", "main")
+    revision: str = option("branch for the adapter itself", "main", matches=_NAME)
     private: bool = option("false: everybody may see it", True)
     dry_run: bool = option("show the exact files and the card, send nothing", False)
     endpoint: str | None = option("address of the Hub; by default HF_ENDPOINT or the Hub's", None)
     taxonomy: str | None = option("YAML that extends the published taxonomy", None)
 
     def __post_init__(self) -> None:
-        for name in ("repo", "base_model"):
-            value = getattr(self, name)
-            if value is not None and not is_hub_name(value):
-                raise ValueError(f"{name}: {value!r} is not ORG/NAME")
-        for name in ("revision", "base_revision", "license"):
-            value = getattr(self, name)
-            if value is not None and not re.fullmatch(r"(?!refs/)[A-Za-z0-9](?:[\w/-]|\.(?!\.))*", value):
-                raise ValueError(f"{name}: {value!r} is not a name")
         if self.checkpoints and self.revision.startswith("checkpoint-"):
             raise ValueError(f"revision: {self.revision} is the branch of a checkpoint")
         if self.paper_row not in ("auto", "none", *facts()["paper"]):
