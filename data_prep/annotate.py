@@ -77,8 +77,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     taxonomy = Taxonomy.load(args.taxonomy)
     specs = read_specs(args.annotators, "annotators")
     out = Path(args.out)
-    photos = find_photos(args.images, args.input, args.limit)
     models = [] if args.dry_run else open_models(specs, args.allow_remote, out / "answers")
+    photos = find_photos(args.images, args.input, args.limit)
     hash_photos(photo.path for photo in photos)
     if args.dry_run:
         for spec in specs:

@@ -122,8 +122,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     labels = read_labels(args.labels, taxonomy, needed=("image",))[: args.limit]
     root = image_root(args.images)
     photos = [str(label.image) for label in labels]
-    check_images(root, photos, decode=False)
     models = open_models([group[0].spec for group in by_model], args.allow_remote, Path(args.out) / ANSWERS)
+    check_images(root, photos, decode=False)
     paths = [root / photo for photo in photos]
 
     out, faults = Path(args.out), list[InputError]()

@@ -102,9 +102,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         if strangers:
             raise InputError.at(args.labels, f"has no label {min(strangers)!r}, which {name} has a prediction for")
     cases, selection = choose(args, labels, judges, taxonomy)
-    check_images(root, [case.image for case in cases], decode=False)
     out = Path(args.out)
     opened = open_models([one.judge.spec for one in runs], args.allow_remote, out / ANSWERS)
+    check_images(root, [case.image for case in cases], decode=False)
     models = {one.name: model for one, model in zip(runs, opened, strict=True)}
     sign("cprt counterfactual", out / "run.json")
     write_jsonl(out / "selection.jsonl", [dataclasses.asdict(case) for case in cases])
