@@ -58,6 +58,12 @@ class ScoreArguments:
     population: list[float] = option(
         "shares of levels 1 to 4 among the photos to come, to re-weight precision; none: as labelled", factory=list
     )
+    abstain: float | None = option(
+        "share of photos to leave to a person, those of which the model is least certain; learnt with threshold_from",
+        None,
+        above=0,
+        most=1,
+    )
     thumbnails: bool = option("small pictures in the HTML page", False)
     batch_size: int = option("photos a forward pass; larger is faster and needs memory", 8, least=1)
     concurrency: int = option("requests in flight at an endpoint", 16, least=1)
@@ -79,8 +85,11 @@ class ScoreArguments:
             raise ValueError("thumbnails need --out NAME.html")
         if (self.threshold_from is None) != (self.threshold_labels is None):
             raise ValueError("threshold_from and threshold_labels need each other")
-        if self.population and self.threshold_from is None:
-            raise ValueError("population goes with threshold_from")
+        for name in ("population", "abstain"):
+            if getattr(self, name) and self.threshold_from is None:
+                raise ValueError(f"{name} goes with threshold_from")
+        if self.abstain and self.flag_by not in (None, "expected"):
+            raise ValueError("abstain goes with flag_by expected: it says how certain the mean over lists is")
         if self.threshold_from and self.flag_above is not None:
             raise ValueError("flag_above is given, and threshold_from would choose another")
         shares, least = self.population, 1e-6 * sum(self.population)

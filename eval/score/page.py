@@ -21,6 +21,7 @@ from cprt.scoring import format_score
 from cprt.taxonomy import LEVELS, Taxonomy
 from eval.score.rows import (
     Rows,
+    abstains,
     beside,
     contradiction,
     doubt,
@@ -70,9 +71,11 @@ def page(
     file_of = {id(row): file for row, file in zip(rows, files, strict=True)}
     pictures = thumbnails(file_of, Path(out).with_suffix(".thumbnails")) if with_pictures else {}
     place = {key: number for number, key in enumerate(pictures)}
-    unsure = sorted(filter(is_uncertain, rows), key=doubt)
-    ordered = [row for row in rows if row["score"] is None] + unsure
-    ordered += [row for row in most_severe_first(rows) if not is_uncertain(row)]
+    unsure, left = sorted(filter(is_uncertain, rows), key=doubt), [row for row in rows if abstains(row)]
+    first = [row for row in rows if row["score"] is None] + unsure
+    first += [row for row in most_severe_first(left) if not is_uncertain(row)]
+    taken = set(map(id, first))
+    ordered = first + [row for row in most_severe_first(rows) if id(row) not in taken]
     one_root = has_one_root(rows)
     listed = []
     for row in ordered:
@@ -99,6 +102,7 @@ def page(
         without_score=len(rows) - statuses["ok"],
         contradictions=against,
         unsure=len(unsure),
+        left=len(left),
         goes_by_lists=any(map(goes_by_lists, rows)),
         without_list=without_list,
         frameworks=Regulations.published().frameworks,
@@ -132,7 +136,8 @@ def _row(
         score.append([(f"names {shown(row['advice']['composed_score'])}", "quiet")])
     if row["flagged"]:
         score.append([("flagged", "flag")])
-    look = row["score"] is None or row["flag_score"] is None or row["contradiction"] is True or is_uncertain(row)
+    look = row["score"] is None or row["flag_score"] is None or row["contradiction"] is True
+    look = look or is_uncertain(row) or abstains(row)
     return [
         cell(name, *photo, picture=picture),
         cell("" if first is None else shown(first), *score) if score else None,

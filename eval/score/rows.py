@@ -32,9 +32,17 @@ FEW = 0.5  # of the probability, in the lists that were found: a row that rests 
 
 
 def score_row(
-    photo: Photo, outcome: Outcome[Answer], args: ScoreArguments, taxonomy: Taxonomy, margin: float | None = None
+    photo: Photo,
+    outcome: Outcome[Answer],
+    args: ScoreArguments,
+    taxonomy: Taxonomy,
+    margin: float | None = None,
+    most_deviation: float | None = None,
 ) -> dict[str, Any]:
-    """One row of the output from what became of the request; ``margin`` as of ``probable``."""
+    """One row of the output from what became of the request; ``margin`` as of ``probable``.
+
+    With a larger standard deviation than ``most_deviation`` a photo is left to a person; None: none is for that.
+    """
     answer, response = outcome.value or Answer("unparsed"), outcome.response
     composed = attributes = advice = expected = None
     if answer.attributes is not None:
@@ -42,6 +50,8 @@ def score_row(
     if outcome.status == "ok" and response is not None and response.lists:
         risk = Risk.read(response.lists, taxonomy)
         expected = probable(risk, args.flag_above, margin, args.until_level, args.until_score)
+        if most_deviation is not None:
+            expected |= {"deviation": risk.deviation, "abstains": risk.deviation > most_deviation}
     by = flag_score(
         answer.score,
         None if composed is None else composed.score,
@@ -123,6 +133,11 @@ def is_uncertain(row: dict[str, Any]) -> bool:
     return bool(row.get("probable") and row["probable"]["uncertain"])
 
 
+def abstains(row: dict[str, Any]) -> bool:
+    """Whether a person should decide because the model knows the severity less well than was asked for."""
+    return bool(row.get("probable") and row["probable"].get("abstains"))
+
+
 def named(
     keys: Sequence[str], until_level: int | None, until_score: float | None, taxonomy: Taxonomy
 ) -> tuple[Severity, list[dict[str, Any]], dict[str, Any]]:
@@ -199,6 +214,8 @@ def beside(row: dict[str, Any], shown: Any) -> list[str]:
         said += [f"{held}: {low} to {high}{outside}", f"level {told['level']} with {told['level_probability']:.0%}"]
         if told["uncertain"]:
             said.append(f"above the threshold with {int(100 * told['exceeds'] + 1e-9)}%")  # 94.8% is not yet sure
+        if told.get("abstains"):
+            said.append("too uncertain: left to a person")
     if row["score"] != row["flag_score"] and not row["contradiction"]:
         said.append(f"states {shown(row['score'])}, level {row['level']}")
     if told and told["list_mass"] < FEW:

@@ -35,10 +35,11 @@ from cprt.taxonomy import Taxonomy
 from eval.judges import Judge, asked_otherwise, choose_prompt, shared, trained_prompt
 from eval.measures import another_judge, judge_name
 from eval.predictions import reader
+from eval.score.abstention import Abstention, abstain
 from eval.score.options import FLAG_BY, MAX_PIXELS, ScoreArguments
 from eval.score.page import page
 from eval.score.photos import Found, Photo, find_photos
-from eval.score.rows import Rows, flag_score, has_no_list, is_uncertain, score_row
+from eval.score.rows import Rows, abstains, flag_score, has_no_list, is_uncertain, score_row
 from eval.score.table import note, show_faults, show_table
 from eval.score.threshold import Threshold, choose
 
@@ -48,10 +49,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     (args,) = parse(ScoreArguments, argv, prog="cprt score", description=(__doc__ or "").partition("\n")[0])
     taxonomy = Taxonomy.load(args.taxonomy)
     judge = settle(args, taxonomy) if args.paths else None
-    threshold = choose_threshold(args, taxonomy, judge)
+    threshold, abstention = choose_threshold(args, taxonomy, judge)
     if threshold is not None:
         print(threshold)
         args.flag_above = threshold.score
+    if abstention is not None:
+        print(abstention)
     if judge is None:
         return
     found = find_photos(args.paths)
@@ -65,10 +68,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as scratch:  # without --out nothing is kept
         outcomes = ask_all(model, judge, found.photos, Path(args.out or Path(scratch) / "score.jsonl"), taxonomy)
     margin = None if threshold is None else threshold.band_margin
+    most_deviation = None if abstention is None else abstention.deviation
     each = zip(found.photos, outcomes, strict=True)
-    rows = [score_row(photo, outcome, args, taxonomy, margin) for photo, outcome in each]
+    rows = [score_row(photo, outcome, args, taxonomy, margin, most_deviation) for photo, outcome in each]
     if args.out is not None:
-        save(args, args.out, found, rows, taxonomy, judge, threshold)
+        save(args, args.out, found, rows, taxonomy, judge, threshold, abstention)
     show_table(rows, taxonomy, flagging=args.flag_above is not None, full=args.out is None)
     show_faults(rows, found)
     _finish(args, rows, judge.prompt.target == "attributes", model.stopped)
@@ -85,8 +89,9 @@ def settle(args: ScoreArguments, taxonomy: Taxonomy) -> Judge:
     if prompt.target == "score" and args.flag_by == "composed":
         raise InputError("flag_by composed needs target attributes: without them there is nothing to compose")
     has_lists = args.structured and prompt.target == "attributes" and args.base_url is None
-    if args.flag_by == "expected" and not has_lists:
-        raise InputError("flag_by expected needs --structured true, target attributes and a model that runs here")
+    lists_for = "flag_by expected" if args.flag_by == "expected" else "abstain" if args.abstain else None
+    if lists_for and not has_lists:
+        raise InputError(f"{lists_for} needs --structured true, target attributes and a model that runs here")
     args.flag_by = args.flag_by or ("expected" if has_lists else "severe")
     if prompt.target == "score":
         why = f", as {args.adapter} was trained" if trained is not None and args.target is None else ""
@@ -124,13 +129,15 @@ def ask_all(model: Model, judge: Judge, photos: list[Photo], out: Path, taxonomy
     return found
 
 
-def choose_threshold(args: ScoreArguments, taxonomy: Taxonomy, judge: Judge | None) -> Threshold | None:
-    """The score to flag photos from, learnt on a hold-out, and ``flag_by`` set to it; None where none is given.
+def choose_threshold(
+    args: ScoreArguments, taxonomy: Taxonomy, judge: Judge | None
+) -> tuple[Threshold | None, Abstention | None]:
+    """From which score photos are flagged and which are left to a person, learnt on a hold-out, as far as asked for.
 
-    ``judge``: who is to be asked, held against whose answers the hold-out's are.
+    Sets ``flag_by`` to what it goes by. ``judge``: who is to be asked, held against whose answers the hold-out's are.
     """
     if args.threshold_from is None or args.threshold_labels is None:
-        return None
+        return None, None
     labels, predictions = read_labels(args.threshold_labels, taxonomy), read_predictions(args.threshold_from)
     has_lists = any(row.mean_score is not None for row in predictions)
     by = args.flag_by or ("expected" if has_lists else "severe")
@@ -153,7 +160,9 @@ def choose_threshold(args: ScoreArguments, taxonomy: Taxonomy, judge: Judge | No
             note(f"{args.threshold_from} is of {other}, not of {asked}: the threshold may not hold for it")
     by_score = [flag_score(row.score, row.composed_score, row.mean_score, by) for row in predictions]
     measured = [replace(row, score=score) for row, score in zip(predictions, by_score, strict=True)]
-    return replace(choose(labels, measured, args.recall, args.threshold_from, args.population), by=by)
+    abstention = args.abstain and abstain(labels, predictions, args.abstain, args.threshold_from)
+    threshold = replace(choose(labels, measured, args.recall, args.threshold_from, args.population), by=by)
+    return threshold, abstention or None
 
 
 def save(
@@ -164,11 +173,12 @@ def save(
     taxonomy: Taxonomy,
     judge: Judge,
     threshold: Threshold | None,
+    abstention: Abstention | None,
 ) -> None:
     """The output and the record of what made it."""
     sign("cprt score", run_path(out))
     if out.endswith(".html"):
-        facts = made_with(args, judge.prompt, threshold)
+        facts = made_with(args, judge.prompt, threshold, abstention)
         files, asked = [photo.file for photo in found.photos], judge.prompt.target == "attributes"
         write_text(out, page(out, rows, files, taxonomy, facts, args.thumbnails, asked))
     else:
@@ -184,10 +194,13 @@ def save(
         counts=Counter(row["status"] for row in rows),
         free_answers=sum("free" in row for row in rows),
         threshold=threshold and dataclasses.asdict(threshold),
+        abstention=abstention and dataclasses.asdict(abstention),
     )
 
 
-def made_with(args: ScoreArguments, prompt: Prompt, threshold: Threshold | None) -> dict[str, str]:
+def made_with(
+    args: ScoreArguments, prompt: Prompt, threshold: Threshold | None, abstention: Abstention | None = None
+) -> dict[str, str]:
     """What the page says made it, in words."""
     flags = "none: no threshold was given (flag_above)"
     if args.flag_above is not None:
@@ -204,6 +217,8 @@ def made_with(args: ScoreArguments, prompt: Prompt, threshold: Threshold | None)
         "On": datetime.now().date().isoformat(),
         "Flagged": flags,
     }
+    if abstention is not None:
+        facts["Left to a person"] = str(abstention).partition(": ")[2]
     if args.flag_by == "expected":
         facts["Bands"] = "the middle 90% of the model's own probability, which is no promise"
         if threshold is not None and threshold.band_margin is not None:
@@ -221,6 +236,8 @@ def _finish(args: ScoreArguments, rows: Rows, asked: bool, stopped: Stopped | No
     flags = "" if args.flag_above is None else f"; {flagged} flagged (score {args.flag_above:g} or more)"
     unsure = sum(map(is_uncertain, rows))
     flags += f"; {counted(unsure, 'photo')} too near the threshold to tell: look at these first" if unsure else ""
+    left = sum(map(abstains, rows))
+    flags += f"; {counted(left, 'photo')} left to a person: the model is too uncertain" if left else ""
     against = sum(row["contradiction"] is True for row in rows)
     flags += f"; {counted(against, 'contradiction')}: the score and the attributes are of two levels" if against else ""
     print(f"{args.out or 'scored'}: {counted(len(rows), 'photo')} ({shown}){flags}")

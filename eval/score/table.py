@@ -14,6 +14,7 @@ from cprt.taxonomy import Taxonomy
 from eval.score.photos import Found
 from eval.score.rows import (
     Rows,
+    abstains,
     beside,
     contradiction,
     goes_by_lists,
@@ -53,7 +54,8 @@ def show_table(rows: Rows, taxonomy: Taxonomy, flagging: bool, full: bool) -> No
     one_root = has_one_root(rows)
     print("score  level  " + ("flag  " if flagging else "") + "photo")
     for row in shown:
-        flag = ("?     " if is_uncertain(row) else "*     " if row["flagged"] else "      ") if flagging else ""
+        sign = "?" if is_uncertain(row) or abstains(row) else "*" if row["flagged"] else " "
+        flag = f"{sign}     " if flagging else ""
         score, level = headline(row, taxonomy)
         first = "-    " if score is None else format_score(score, taxonomy)
         print(f"{first}  {level or '-'}      {flag}{name_of(row, one_root)}")

@@ -12,10 +12,22 @@ from hypothesis import strategies as st
 from judge_endpoint import ANSWERS, by_width, rows_of
 from loopback import Misbehaving
 
+from cprt.answers import Answer
 from cprt.errors import InputError
-from cprt.metrics.bootstrap import wilson_interval
+from cprt.guidance.advice import compose
+from cprt.metrics.bootstrap import mean_interval, wilson_interval
+from cprt.models.outcome import Outcome
+from cprt.models.spec import Response
 from cprt.records import Label, Prediction, write_jsonl
+from cprt.scoring import format_score
+from cprt.taxonomy import Taxonomy
+from eval.score.abstention import abstain
+from eval.score.options import ScoreArguments
+from eval.score.page import page
+from eval.score.photos import Photo
+from eval.score.rows import abstains, beside, is_uncertain, score_row
 from eval.score.run import main
+from eval.score.table import show_table
 from eval.score.threshold import choose, reweighted_precision
 
 
@@ -179,3 +191,77 @@ def test_the_threshold_from_files_flags_the_photos(judge, folder, tmp_path, caps
     main([str(folder), "--base_url", judge.url, "--out", str(tmp_path / "r.jsonl"), *chosen])
     assert [row["path"] for row in rows_of(tmp_path / "r.jsonl") if row["flagged"]] == ["21.png", "26.png"]
     assert json.loads((tmp_path / "r.run.json").read_text())["threshold"]["score"] == 0.75
+
+
+def uncertain(id: str, mean: float, deviation: float | None) -> Prediction:
+    return replace(prediction(id, 0.5), mean_score=mean, score_deviation=deviation)
+
+
+def test_abstention_by_hand():
+    """Errors 0.0 to 0.4 of photos that are the less certain, the larger the error; one has no lists, one no label."""
+    labels = [label(str(n), 3) for n in range(6)]
+    rows = [uncertain(str(n), 0.5 + n / 10, n / 100) for n in (3, 0, 4, 2, 1)]
+    rows += [prediction("5", 0.5), uncertain("6", 0.9, 0.0)]
+    found = abstain(labels, rows, 0.2, "p.jsonl")
+    assert (found.deviation, found.rows, found.left) == (0.03, 5, 1)
+    assert (found.mae, found.mae_all) == (pytest.approx(0.15), pytest.approx(0.2))
+    assert found.mae_interval == pytest.approx(mean_interval(np.array([0.3, 0.0, 0.2, 0.1])))
+    assert abstain(labels, rows, 0.19, "p.jsonl").left == 0 and abstain(labels, rows, 0.8, "p.jsonl").left == 4
+    tied = [replace(row, score_deviation=0.5) for row in rows]
+    assert abstain(labels, tied, 0.5, "p.jsonl").left == 0  # photos of equal uncertainty stay together
+    with pytest.raises(InputError, match="p.jsonl: abstain 1 leaves none of 5 labelled photos"):
+        abstain(labels, rows, 1.0, "p.jsonl")
+    with pytest.raises(InputError, match="p.jsonl: field 'score_deviation': is missing: it takes cprt eval --struct"):
+        abstain(labels, [prediction("0", 0.5)], 0.2, "p.jsonl")
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.floats(0, 0.5)), min_size=2, max_size=20), st.floats(0.01, 0.9))
+def test_never_more_than_the_share_are_left_and_none_is_more_certain_than_one_decided(photos, share):
+    labels = [label(str(n), 3) for n in range(len(photos))]
+    rows = [uncertain(str(n), 0.5 + error, step / 10) for n, (step, error) in enumerate(photos)]
+    if int(share * len(photos) + 1e-9) == len(photos):
+        return
+    found = abstain(labels, rows, share, "p.jsonl")
+    left = [row for row in rows if row.score_deviation is not None and row.score_deviation > found.deviation]
+    assert found.left == len(left) <= share * len(photos) + 1e-6
+    kept = [abs(row.mean_score - 0.5) for row in rows if row not in left]
+    assert found.mae == pytest.approx(np.mean(kept), abs=1e-12)
+
+
+def test_a_photo_that_is_too_uncertain_is_left_to_a_person(tmp_path, capsys):
+    """One list that is sure, and two as probable as one another."""
+    taxonomy, answer = Taxonomy.default(), Answer("ok", 0.711, 1, 1, ("gov_ids",))
+    args = ScoreArguments(["x"], structured=True, flag_above=0.1, flag_by="expected")
+    rows = []
+    for name, lists in (("sure", {"gov_ids": 1.0}), ("torn", {"gov_ids": 0.5, "age,gender": 0.5})):
+        outcome = Outcome("ok", "{}", answer, response=Response("{}", lists=lists))
+        rows.append(score_row(Photo("p", f"{name}.png"), outcome, args, taxonomy, most_deviation=0.1))
+    assert [abstains(row) for row in rows] == [False, True] and not any(map(is_uncertain, rows))
+    assert rows[1]["probable"]["deviation"] == pytest.approx(abs(0.711 - compose(["age", "gender"]).score) / 2)
+    assert "too uncertain: left to a person" in beside(rows[1], format_score)
+    show_table(rows, taxonomy, flagging=True, full=True)
+    assert "?     torn.png" in capsys.readouterr().out
+    files = [tmp_path / "sure.png", tmp_path / "torn.png"]
+    shown = page(tmp_path / "r.html", rows, files, taxonomy, {}, False, True)
+    assert "1 photo of which the model is less certain than was asked for." in shown
+    assert shown.index("torn.png") < shown.index("sure.png")
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["x", "--abstain", "0.2"], "abstain goes with threshold_from"),
+        (
+            ["--threshold_from", "p", "--threshold_labels", "l", "--abstain", "0.2", "--flag_by", "stated"],
+            "flag_by exp",
+        ),
+        (["--threshold_from", "p", "--threshold_labels", "l", "--abstain", "0"], "must be more than 0 and at most 1"),
+        (["x", "--threshold_from", "p", "--threshold_labels", "l", "--abstain", "0.2"], "abstain needs --structured"),
+    ],
+)
+def test_abstention_that_is_refused(words, complaint, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("p", "l"):
+        (tmp_path / name).write_text("")
+    with pytest.raises(InputError, match=complaint):
+        main(words)
