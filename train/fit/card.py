@@ -44,8 +44,10 @@ def imagined_card(limit: float | None = None) -> Iterator[ImaginedCard]:
     _device_constructors()
     state = PartialState(cpu=True)
     before, state.device = state.device, torch.device("cuda", 0)
-    # Triton's kernels fill what stands there already. Without Triton nothing calls them.
-    kernels = mock.patch("triton.runtime.jit.JITFunction.run") if is_triton_available() else nullcontext()
+    # Triton's kernels fill what stands there already. Without Triton nothing calls them. (A mock of its own would keep
+    # what it was called with, and so all memory of every micro-batch.)
+    nothing = mock.patch("triton.runtime.jit.JITFunction.run", lambda *_, **__: None)
+    kernels = nothing if is_triton_available() else nullcontext()
     try:
         with (
             kernels,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,10 @@ from transformers import AutoModelForImageTextToText
 
 from cprt.errors import InputError
 from train.adapter import lora_config
+from train.fit import rehearsal
 from train.fit import run as fit_run
 from train.fit.architectures import config_of, qwen3_vl
+from train.fit.card import imagined_card
 from train.fit.rehearsal import Figures, rehearse
 from train.fit.run import largest, main, read_recipe
 
@@ -95,6 +98,29 @@ def test_the_largest_micro_batch_is_the_last_that_fits():
     peaks = [rehearse(*recipe, rows, limit=1e12).peak for rows in (2, 4)]
     assert largest(recipe, room=(peaks[0] + peaks[1]) / 2) == 2
     assert largest(recipe, room=1e6) is None
+
+
+def test_a_micro_batch_leaves_nothing_behind(monkeypatch):
+    """From the second one on, when all gradients are there, as much memory is in use before each."""
+    from train.shared_prefix import SharedPrefixTrainer
+
+    live, cards, real = [], [], SharedPrefixTrainer.compute_loss
+
+    def compute_loss(self, *args, **kwargs):
+        live.append(cards[0].live)
+        return real(self, *args, **kwargs)
+
+    @contextmanager
+    def kept(*args):
+        with imagined_card(*args) as card:
+            cards.append(card)
+            yield card
+
+    monkeypatch.setattr(SharedPrefixTrainer, "compute_loss", compute_loss)
+    monkeypatch.setattr(rehearsal, "imagined_card", kept)
+    monkeypatch.setattr(rehearsal, "_WINDOW", 5)
+    figures(1)
+    assert len(live) == 5 and live[0] < live[1] == live[2] == live[3] == live[4]
 
 
 def test_a_fault_of_the_code_is_found(monkeypatch):
