@@ -217,7 +217,7 @@ def transformers_serve(models: list[Path], logs: Path) -> Iterator[dict[Path, st
             with open(logs / f"serve_{number}.log", "w") as log:
                 processes.append(subprocess.Popen(command, stdout=log, stderr=log, env=environment))
             urls[model] = f"http://127.0.0.1:{port}/v1"
-        deadline = time.monotonic() + 180
+        deadline = time.monotonic() + 600
         for number, (process, url) in enumerate(zip(processes, urls.values(), strict=True)):
             health = url.removesuffix("/v1") + "/health"
             while True:

@@ -332,7 +332,7 @@ def test_a_full_disk_is_told_with_the_file(tmp_path: Path):
 
 
 def test_threads_may_write_the_same_file(tmp_path: Path):
-    barrier = threading.Barrier(2, timeout=10)
+    barrier = threading.Barrier(2, timeout=300)
 
     def parts() -> Iterator[bytes]:
         barrier.wait()  # both have opened theirs

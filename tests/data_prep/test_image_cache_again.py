@@ -160,7 +160,7 @@ def done(out: Path) -> int:
 
 
 def wait_for(condition: Any, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not condition():
         assert time.monotonic() < deadline and process.poll() is None
         time.sleep(0.005)

@@ -77,7 +77,7 @@ def test_accelerate_launch_shards_a_local_model_with_the_answers_of_one_process(
         command = [*launch, *place, "-m", "eval.run", *options(demo, demo_base, tmp_path)]
         running.append(subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
     for process in running:
-        said, _ = process.communicate(timeout=300)
+        said, _ = process.communicate(timeout=850)
         assert process.returncode == 0, said[-2000:]
     assert texts(tmp_path) == texts(evaluated)
     assert {path.name for path in tmp_path.glob("answers*")} == {f"answers.{rank}-of-2.jsonl" for rank in (0, 1)}

@@ -25,7 +25,7 @@ def test_one_item_is_worked_on_while_the_one_before_is_used():
 
     for last, (item, thread) in enumerate(read_ahead(work, range(5))):
         assert item == last and thread != threading.get_ident()
-        assert all(event.wait(10) for event in begun[: item + 2])  # the next is under way before this one is let go
+        assert all(event.wait(300) for event in begun[: item + 2])  # the next is under way before this one is let go
         assert not any(event.is_set() for event in begun[item + 2 :])
     assert last == 4
     assert list(read_ahead(work, [])) == []

@@ -146,7 +146,7 @@ def test_a_killed_run_goes_on_and_two_at_once_are_refused(place: Place):
     command = [sys.executable, "-m", "data_prep.download", "--config", place.yaml()]
     first = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while not (place.partial().exists() and place.partial().stat().st_size > 0):
             assert time.monotonic() < deadline and first.poll() is None
             time.sleep(0.02)

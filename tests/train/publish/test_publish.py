@@ -217,7 +217,7 @@ def test_a_killed_upload_goes_on(hub, trained, tmp_path):
         if "/commit/" not in path:
             return None
         reached.set()
-        release.wait(60)
+        release.wait(300)
         return 400
 
     hub.fail = stall
@@ -236,7 +236,7 @@ def test_a_killed_upload_goes_on(hub, trained, tmp_path):
         hub.url,
     ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
-    assert reached.wait(60)
+    assert reached.wait(300)
     process.kill()
     process.communicate()
     release.set()
