@@ -225,6 +225,19 @@ def test_a_local_model_says_how_probable_attributes_are(demo_base, tmp_path, cap
         assert after["probable"]["band"] == pytest.approx([max(0, low - 0.05), min(1, high + 0.05)])
         assert after["probable"]["band_calibrated"] and not before["probable"]["band_calibrated"]
 
+    # With one that leaves no doubt about any labelled photo, what the model is in doubt about is left to a person.
+    certain = [row | {"score_deviation": 0.0} for row in held]
+    (tmp_path / "p.jsonl").write_text("".join(json.dumps(row) + "\n" for row in certain))
+    capsys.readouterr()
+    main([str(tmp_path), *how, *chosen, "--abstain", "0.2", "--out", str(out)])
+    said = capsys.readouterr().out
+    assert "no closer than 0.000 (standard deviation), 0 of 9 labelled photos; MAE on the others 0.100" in said
+    assert all(row["probable"]["abstains"] and row["probable"]["deviation"] > 0 for row in rows_of(out))
+    assert "3 photos left to a person: the model is too uncertain" in said
+    assert json.loads((tmp_path / "r.run.json").read_text())["abstention"]["mae"] == pytest.approx(0.1)
+    main([str(tmp_path), *how, *chosen, "--abstain", "0.2", "--out", str(tmp_path / "r.html")])
+    assert "Left to a person" in (tmp_path / "r.html").read_text()
+
 
 def test_what_is_nearly_sure_or_outside_its_band_is_said_so(capsys):
     """94.8% is below the 95% asked for; a mean may lie outside the middle 90%; what hiding leaves is a mean."""

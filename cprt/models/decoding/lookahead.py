@@ -59,9 +59,8 @@ class Reading:
         if family == "qwen3_vl":
             positions = positions.expand(3, -1, -1)
         spans = {name: inputs[name] for name in ("mm_token_type_ids", "image_grid_thw") if name in inputs}
-        if len(spans) == 2 and hasattr(
-            base.model, "get_rope_index"
-        ):  # Qwen's and its like: an image takes fewer positions than tokens
+        # Of Qwen's and its like: an image takes fewer positions than tokens.
+        if len(spans) == 2 and hasattr(base.model, "get_rope_index"):
             positions, less_B1 = base.model.get_rope_index(ids_BL, **spans, attention_mask=mask_BL)
             ends_B1 = ends_B1 + less_B1
         self._inputs = {**inputs, "position_ids": positions}
